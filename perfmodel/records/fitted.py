@@ -1,0 +1,59 @@
+"""A roofline fitted to measured times: constants with errors, residuals, and what the data could not see."""
+
+from .base import Finding, Record
+from .hardware import Hardware
+from .model import ModelSpec
+
+
+class Parameter(Record):
+    """One fitted constant. `identified` is False when the data cannot see it; then `value` is the labelled prior."""
+
+    value: float
+    stderr: float | None
+    unit: str
+    identified: bool
+    low: float | None = None
+    high: float | None = None
+    at_bound: bool = False
+    note: str = ""
+
+
+class FittedPoint(Record):
+    """One point beside the model: relative `error` = predicted / measured − 1; `held_out` points were not fitted."""
+
+    phase: str
+    block_size: int
+    batch: int
+    context: int
+    measured_s: float
+    predicted_s: float
+    error: float
+    held_out: bool
+
+
+class FittedRange(Record):
+    """The range of tokens (K × batch), batch and context that was fitted; outside it a prediction is extrapolated."""
+
+    tokens: tuple[int, int]
+    batch: tuple[int, int]
+    context: tuple[int, int]
+
+
+class FittedModel(Record):
+    """The fitted step-time model: `model.json`. `draws` are bootstrap draws of the parameters in the order of `parameters`."""
+
+    form: str
+    hardware: Hardware | None
+    target: ModelSpec | None
+    draft: ModelSpec | None
+    dtype: str
+    parameters: dict[str, Parameter]
+    median_error: float
+    held_out_median_error: float | None
+    fitted_range: FittedRange
+    num_points: int
+    num_rejected: int
+    points: tuple[FittedPoint, ...] = ()
+    draws: tuple[tuple[float, ...], ...] = ()
+    correlations: tuple[tuple[float, ...], ...] = ()
+    findings: tuple[Finding, ...] = ()

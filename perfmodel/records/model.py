@@ -1,0 +1,111 @@
+"""A model's dimensions and what one step of it costs."""
+
+from typing import Literal
+
+from ..phases import Phase
+from .base import Record
+
+ModelRole = Literal["target", "draft"]
+DrafterKind = Literal["dflash", "dflash2", "eagle3"]
+
+
+class ModelSpec(Record):
+    """Dimensions that decide a step's cost. `head_dim` is read, never derived from hidden / heads.
+
+    `weight_bits` and `kv_bits` below 16 are quantised storage; at 16 the run's dtype decides. `head_bits` is the LM head's own
+    width where it differs (None: as the body). Layers beyond `num_full_attention_layers` see at most `sliding_window` tokens.
+    A draft has `role="draft"`, its own kind, block size and feature layers, and borrows embedding and head from its target
+    when `borrows_head`.
+    """
+
+    name: str
+    role: ModelRole
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    tied_embeddings: bool
+    weight_bits: float = 16.0
+    head_bits: float | None = None
+    kv_bits: float = 16.0
+    qk_norm: bool = False
+    num_experts: int = 0
+    num_experts_per_token: int = 0
+    moe_intermediate_size: int = 0
+    shared_expert_intermediate_size: int = 0
+    num_dense_layers: int | None = None
+    sliding_window: int | None = None
+    num_full_attention_layers: int | None = None
+    drafter: DrafterKind | None = None
+    block_size: int | None = None
+    target_layer_ids: tuple[int, ...] = ()
+    target_hidden_size: int | None = None
+    draft_vocab_size: int | None = None
+    borrows_head: bool = False
+    sample_from_anchor: bool = False
+    hub_ids: tuple[str, ...] = ()
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class StepShape(Record):
+    """The shape of one phase of one step: K query tokens for each of `batch` requests over `context` cached tokens."""
+
+    phase: Phase
+    batch: int
+    query_tokens: int
+    context: int
+
+    @property
+    def tokens(self) -> int:
+        """Query tokens in the whole batch."""
+        return self.batch * self.query_tokens
+
+
+class StepCost(Record):
+    """Work of one phase: FLOP and bytes to and from main memory. Costs add; `scaled` multiplies.
+
+    `attention_flops` is the part of `flops` spent on queries against keys and values, `expert_bytes` the part of
+    `weight_bytes` that only routed experts cause.
+    """
+
+    flops: float
+    weight_bytes: float
+    kv_bytes: float
+    activation_bytes: float
+    attention_flops: float = 0.0
+    expert_bytes: float = 0.0
+
+    @property
+    def hbm_bytes(self) -> float:
+        """All bytes that cross the memory bus when nothing but a kernel's own tiles stays on chip, B."""
+        return self.weight_bytes + self.kv_bytes + self.activation_bytes
+
+    @property
+    def floor_bytes(self) -> float:
+        """Bytes that must cross the memory bus whatever the program: weights and cached keys and values, B."""
+        return self.weight_bytes + self.kv_bytes
+
+    def __add__(self, other: "StepCost") -> "StepCost":
+        return StepCost(
+            flops=self.flops + other.flops,
+            weight_bytes=self.weight_bytes + other.weight_bytes,
+            kv_bytes=self.kv_bytes + other.kv_bytes,
+            activation_bytes=self.activation_bytes + other.activation_bytes,
+            attention_flops=self.attention_flops + other.attention_flops,
+            expert_bytes=self.expert_bytes + other.expert_bytes,
+        )
+
+    def scaled(self, factor: float) -> "StepCost":
+        """The cost of `factor` such steps."""
+        return StepCost(
+            flops=self.flops * factor,
+            weight_bytes=self.weight_bytes * factor,
+            kv_bytes=self.kv_bytes * factor,
+            activation_bytes=self.activation_bytes * factor,
+            attention_flops=self.attention_flops * factor,
+            expert_bytes=self.expert_bytes * factor,
+        )
