@@ -2,7 +2,7 @@
 
 from .acceptance import AcceptanceProfile, AcceptanceSet
 from .base import Finding, Record, Severity
-from .fitted import FittedModel, FittedPoint, FittedRange, Parameter
+from .fitted import FittedModel, FittedPoint, FittedRange, Flatness, Parameter
 from .hardware import Hardware, Peak
 from .model import ModelSpec, StepCost, StepShape
 from .prediction import KPrediction, KRow, PredictionSet
@@ -21,6 +21,7 @@ __all__ = [
     "FittedModel",
     "FittedPoint",
     "FittedRange",
+    "Flatness",
     "Hardware",
     "KPrediction",
     "KRow",

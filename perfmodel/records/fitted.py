@@ -3,6 +3,7 @@
 from .base import Finding, Record
 from .hardware import Hardware
 from .model import ModelSpec
+from .prediction import Bound
 
 
 class Parameter(Record):
@@ -57,3 +58,25 @@ class FittedModel(Record):
     draws: tuple[tuple[float, ...], ...] = ()
     correlations: tuple[tuple[float, ...], ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+class Flatness(Record):
+    """How wide verification stays nearly free: largest K whose time, and that of all smaller K, is within a tolerance of K=1's.
+
+    Keys are tolerances (`"0.05"`, `"0.10"`, `"0.25"`). `widths_from_two` compares with K=2 instead, for chips whose single-token
+    step is another kernel. A width equal to `limit` means "at least": the search stops there, at the edge of what was fitted.
+    """
+
+    batch: int
+    context: int
+    limit: int
+    widths: dict[str, int]
+    widths_low: dict[str, int]
+    widths_high: dict[str, int]
+    widths_from_two: dict[str, int]
+    knee_tokens: int | None
+    knee_low: int | None
+    knee_high: int | None
+    cause: Bound
+    kernel: float | None = None
+    extrapolated: bool = False

@@ -68,8 +68,8 @@ class StepShape(Record):
 class StepCost(Record):
     """Work of one phase: FLOP and bytes to and from main memory. Costs add; `scaled` multiplies.
 
-    `attention_flops` is the part of `flops` spent on queries against keys and values, `expert_bytes` the part of
-    `weight_bytes` that only routed experts cause.
+    `attention_flops` is the part of `flops` spent on queries against keys and values; `expert_bytes` the part of
+    `weight_bytes` that routed experts cause when tokens spread evenly, `least_expert_bytes` when all tokens pick the same ones.
     """
 
     flops: float
@@ -78,6 +78,7 @@ class StepCost(Record):
     activation_bytes: float
     attention_flops: float = 0.0
     expert_bytes: float = 0.0
+    least_expert_bytes: float = 0.0
 
     @property
     def hbm_bytes(self) -> float:
@@ -87,7 +88,7 @@ class StepCost(Record):
     @property
     def floor_bytes(self) -> float:
         """Bytes that must cross the memory bus whatever the program: weights and cached keys and values, B."""
-        return self.weight_bytes + self.kv_bytes
+        return self.weight_bytes - self.expert_bytes + self.least_expert_bytes + self.kv_bytes
 
     def __add__(self, other: "StepCost") -> "StepCost":
         return StepCost(
@@ -97,6 +98,7 @@ class StepCost(Record):
             activation_bytes=self.activation_bytes + other.activation_bytes,
             attention_flops=self.attention_flops + other.attention_flops,
             expert_bytes=self.expert_bytes + other.expert_bytes,
+            least_expert_bytes=self.least_expert_bytes + other.least_expert_bytes,
         )
 
     def scaled(self, factor: float) -> "StepCost":
@@ -108,4 +110,5 @@ class StepCost(Record):
             activation_bytes=self.activation_bytes * factor,
             attention_flops=self.attention_flops * factor,
             expert_bytes=self.expert_bytes * factor,
+            least_expert_bytes=self.least_expert_bytes * factor,
         )

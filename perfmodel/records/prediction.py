@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from .base import Finding, Record
 
 Bound = Literal["memory", "experts", "kv", "compute", "overhead", "kernel"]
@@ -69,10 +71,10 @@ class KPrediction(Record):
     acceptance_high: float | None = None
     best_block_size_low: int | None = None
     best_block_size_high: int | None = None
-    reach: dict[str, int] = {}
+    reach: dict[str, int] = msgspec.field(default_factory=dict)
     trained_block_size: int | None = None
     label: str = ""
-    sensitivity: dict[str, float] = {}
+    sensitivity: dict[str, float] = msgspec.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
 

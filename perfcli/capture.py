@@ -1,0 +1,89 @@
+"""`perf capture`: one decode run under XProf."""
+
+from pathlib import Path
+
+import click
+
+from .options import json_option, out_option, print_json
+
+
+@click.command("capture", short_help="Decode prompts once under XProf capture.")
+@click.option("--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name or a Hugging Face folder.")
+@click.option("--draft", default=None, help="Drafter: a shipped name or a folder.  [default: the target's own]")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Weights and activations.")
+@click.option("-k", "--block-size", type=click.IntRange(1), default=None, help="Block size K; 1 is plain decoding.  [default: the drafter's]")
+@click.option("--task", default="math", show_default=True, help="Task whose prompts are decoded.")
+@click.option("--prompts", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Your own prompts (JSON or JSONL).")
+@click.option("--prompt-ids", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Prompts as a JSON list of token-id lists.")
+@click.option("--num-prompts", type=click.IntRange(1), default=4, show_default=True, help="How many of the task's prompts.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts decoded together.")
+@click.option("--max-new-tokens", type=click.IntRange(1), default=64, show_default=True, help="Limit per answer, stop token included.")
+@click.option("--no-trace", is_flag=True, help="Decode without recording.")
+@click.option("--dump-tokens", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Write tokens and committed counts there.")
+@out_option("Folder for the capture.  [default: runs/capture-<time>]")
+@json_option
+def command(
+    target: str,
+    draft: str | None,
+    dtype: str,
+    block_size: int | None,
+    task: str,
+    prompts: Path | None,
+    prompt_ids: Path | None,
+    num_prompts: int,
+    batch: int,
+    max_new_tokens: int,
+    no_trace: bool,
+    dump_tokens: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Decode prompts once, greedily, under XProf capture with a step annotation per decode step.
+
+    \b
+    Examples:
+        perf capture --task code --num-prompts 2
+        perf capture --prompt-ids prompts.json --no-trace --dump-tokens answers.json
+    """
+    from datetime import datetime
+
+    from decoding.pair import load_pair
+    from perfmodel.codec import encode, write_atomic
+    from sweeps.capturing import decode_prompts, read_prompt_ids, token_dump
+    from sweeps.plan import OWN_DRAFT
+
+    ids = None if prompt_ids is None else read_prompt_ids(prompt_ids)
+    pair = load_pair(target, draft or OWN_DRAFT.get(target), dtype)
+    if ids is None:
+        from decoding.tasks import load_prompts
+
+        ids = [list(prompt.token_ids) for prompt in load_prompts(task, pair, num_prompts, path=prompts)]
+    folder = None if no_trace else out or Path("runs") / f"capture-{datetime.now():%Y%m%d-%H%M%S}"
+    size = block_size or pair.trained_block_size or 1
+    trace = None if folder is None else (folder / "xprof", f"{task}-K{size}")
+    answers, xplane = decode_prompts(pair, ids, size, batch, max_new_tokens, trace)
+    dump = token_dump(answers)
+    if dump_tokens is not None:
+        write_atomic(dump_tokens, encode(dump))
+    num_steps = sum(len(answer["committed"]) for answer in dump)
+    num_committed = sum(sum(answer["committed"]) for answer in dump)
+    summary = {
+        "target": target,
+        "draft": pair.draft,
+        "block_size": size,
+        "num_prompts": len(dump),
+        "num_steps": num_steps,
+        "tau": num_committed / num_steps if num_steps else None,
+        "decode_s": sum(answer.decode_s for answer in answers),
+        "trace": None if xplane is None else str(xplane),
+    }
+    if as_json:
+        print_json("perf.capture", 1, summary)
+        return
+    from perfmodel.units import format_seconds
+
+    tau = "no step ran" if not num_steps else f"τ {num_committed / num_steps:.2f}"
+    click.echo(f"{pair.name}, K={size} (num_speculative_tokens {size - 1}): {len(dump)} answers, {num_steps} steps, {tau},"
+               f" {format_seconds(summary['decode_s'])}")  # fmt: skip
+    if xplane is not None:
+        click.echo(f"trace: {xplane}\n  perf extract {folder}\n  perf view {folder}")

@@ -1,0 +1,29 @@
+"""`perf doctor`: what this machine can run and measure."""
+
+import click
+
+from .options import json_option, print_json
+
+
+@click.command("doctor", short_help="What this machine can run and measure, and which perf this is.")
+@click.option("--calibrate", is_flag=True, help="Measure bandwidth, matmul rate and dispatch time now (under a minute).")
+@json_option
+def command(calibrate: bool, as_json: bool) -> None:
+    """Say what this machine can run and measure: device, versions, embedded model, trace viewer, and measured limits if known.
+
+    \b
+    Examples:
+        perf doctor
+        perf doctor --calibrate
+    """
+    from sweeps.doctor import examine
+
+    document = examine(calibrate)
+    if as_json:
+        print_json("perf.doctor", 1, document)
+        return
+    from rich.console import Console
+
+    from reports.summary import doctor_table
+
+    Console().print(doctor_table(document))

@@ -1,0 +1,54 @@
+"""`perf extract`: trace → step and phase times."""
+
+from pathlib import Path
+
+import click
+
+from .options import json_option, out_option, print_record
+
+
+@click.command("extract", short_help="Read step and phase times out of an XProf capture.")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--phase", "patterns", multiple=True, metavar="PHASE=REGEX", help="Map foreign module or kernel names onto a phase; repeatable.")
+@out_option("Write the timings there as JSON.")
+@json_option
+def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+    """Read decode steps, phases, busy share and host gaps out of a trace: an .xplane.pb file, a run folder or its parent.
+
+    \b
+    Examples:
+        perf extract runs/demo/xprof
+        perf extract other.xplane.pb --phase verify='jit_forward.*'
+    """
+    from perfmodel.codec import save
+    from profiling.extract import extract
+
+    timings = extract(trace, phase_patterns=_patterns(patterns))
+    if out is not None:
+        save(out, timings)
+    if as_json:
+        print_record(timings)
+        return
+    from rich.console import Console
+
+    from reports.summary import describe
+
+    Console().print(describe(timings))
+
+
+def _patterns(texts: tuple[str, ...]) -> dict[str, str]:
+    import re
+
+    from perfmodel.phases import PHASES
+
+    patterns = {}
+    for text in texts:
+        phase, equals, pattern = text.partition("=")
+        if not equals or phase not in PHASES:
+            raise click.BadParameter(f"{text!r} is not PHASE=REGEX with a phase of {', '.join(PHASES)}", param_hint="--phase")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}", param_hint="--phase") from None
+        patterns[phase] = pattern
+    return patterns

@@ -1,0 +1,52 @@
+"""`perf fit`: timings → model."""
+
+from pathlib import Path
+
+import click
+
+from .options import json_option, out_option, print_json
+from .source import SOURCE_HELP, read_source
+
+
+@click.command("fit", short_help="Fit the roofline to timings and write model.json.")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--hardware", default=None, help="Chip whose peaks the efficiencies refer to.  [default: the run's machine]")
+@click.option("--target", default=None, help="Target model: a shipped name or a config.json.  [default: the run's]")
+@click.option("--draft", default=None, help="Drafter: a shipped name or a config.json.  [default: the run's]")
+@click.option("--dtype", default=None, help="Dtype of weights and activations.  [default: the run's, else bfloat16]")
+@out_option("Where to write the model.  [default: print only]")
+@json_option
+def command(
+    source: Path, hardware: str | None, target: str | None, draft: str | None, dtype: str | None, out: Path | None, as_json: bool
+) -> None:
+    """Fit the step-time law to timings: a run folder, a timings.json, or a table (CSV or JSON) of tokens and seconds.
+
+    Timings below the speed of light are refused and counted. The error on points that were held out is printed beside the fit.
+
+    \b
+    Examples:
+        perf fit runs/demo -o model.json
+        perf fit table.csv --hardware h100 --target qwen3-4b
+    """
+    from perfmodel.codec import save, to_document
+    from perfmodel.fit import fit
+    from sweeps.document import fit_document
+
+    found = read_source(source, hardware, target, draft, dtype)
+    model = fit(found.points, found.target, found.draft, found.hardware, found.dtype)
+    if out is not None:
+        save(out, model)
+    if as_json:
+        body = to_document(model)
+        print_json("perf.model", body["version"], {**body, **fit_document(model)})
+        return
+    from rich.console import Console
+
+    from reports.summary import describe
+
+    Console().print(describe(model))
+    if out is not None:
+        click.echo(f"written to {out}")
+
+
+command.help = f"{command.help}\n\n{SOURCE_HELP}"

@@ -1,0 +1,199 @@
+"""Step times for a choice of block sizes, with draws that carry their uncertainty: what a prediction of K must know of a chip.
+
+Two ways lead here. From a fitted model: its constants, their bootstrap draws, and the law's own misfit, which differs from one
+K to the next and so is drawn anew for each. From a data sheet alone: peaks are known, efficiencies and overheads are not, so they
+are drawn from wide, named priors, and the interval is honest about it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import InputError
+from .phases import COMMIT, DRAFT, VERIFY, Phase
+from .records import FittedModel, Hardware, ModelSpec, StepShape
+from .records.prediction import Bound, PredictionSource
+from .roofline import peak_flops_per_s
+from .stepmodel import DENSE, PRIORS, Values, Work, bounds_of, draws_of, model_work, roofline_work, seconds, values_of
+
+NUM_PRIOR_DRAWS = 1000
+"""Draws from the priors of a chip known only by its data sheet."""
+
+CONTEXT_REACH = 2
+"""Contexts up to this factor beyond the longest fitted are not called extrapolated: cached bytes follow from arithmetic."""
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """Seconds per step over block sizes: arrays [K], and draws [draws, K] of each part (None when there are none).
+
+    `draft_s` is the drafter's pass and its context update (0 at K=1, which drafts nothing); `host_s` is what no device phase
+    covers. `bound` says what holds verification back, `extrapolated` where K, batch or context leave what was measured.
+    """
+
+    block_sizes: np.ndarray
+    draft_s: np.ndarray
+    verify_s: np.ndarray
+    host_s: np.ndarray
+    draft_draws: np.ndarray | None
+    verify_draws: np.ndarray | None
+    host_draws: np.ndarray | None
+    bound: tuple[Bound, ...]
+    extrapolated: np.ndarray
+    source: PredictionSource
+
+
+def fitted_steps(
+    model: FittedModel,
+    block_sizes: Sequence[int],
+    batch: int,
+    context: int,
+    host_s: float = 0.0,
+    draft_s: float | None = None,
+    seed: int = 0,
+) -> StepSeconds:
+    """Seconds per step on the chip the model was fitted on, with draws of its constants and of its misfit.
+
+    `host_s` is time per step between device phases, `draft_s` replaces the drafter's modelled time. Raises `InputError` when the
+    model knows no drafter and none is given.
+    """
+    blocks = _blocks(block_sizes)
+    rng = np.random.default_rng(seed)
+    values, draws = values_of(model), draws_of(model)
+    verify, verify_draws = _phase(model, VERIFY, blocks, batch, context, values, draws, rng)
+    plain = blocks == 1
+    if draft_s is not None:
+        drafting = np.where(plain, 0.0, draft_s)
+        drafting_draws = None if verify_draws is None else np.broadcast_to(drafting, verify_draws.shape)
+    elif model.draft is None or model.form == DENSE:
+        raise InputError(
+            "this model knows no drafter, so a step's drafting time is unknown", "give the drafter's time, or fit with --draft"
+        )
+    else:
+        draft, draft_draws = _phase(model, DRAFT, blocks, batch, context, values, draws, rng)
+        commit, commit_draws = _phase(model, COMMIT, blocks, batch, context, values, draws, rng)
+        drafting = np.where(plain, 0.0, draft + commit)
+        drafting_draws = None if draft_draws is None or commit_draws is None else np.where(plain, 0.0, draft_draws + commit_draws)
+    host = np.full(blocks.size, host_s)
+    shapes = _shapes(VERIFY, blocks, batch, context)
+    return StepSeconds(
+        block_sizes=blocks,
+        draft_s=drafting,
+        verify_s=verify,
+        host_s=host,
+        draft_draws=drafting_draws,
+        verify_draws=verify_draws,
+        host_draws=None if verify_draws is None else np.broadcast_to(host, verify_draws.shape),
+        bound=bounds_of(values, model_work(model, shapes), shapes, model.target, model.hardware, model.dtype),
+        extrapolated=_extrapolated(model, blocks, batch, context, draft_s is not None),
+        source="measured",
+    )
+
+
+def datasheet_steps(
+    hardware: Hardware,
+    target: ModelSpec,
+    draft: ModelSpec,
+    block_sizes: Sequence[int],
+    batch: int,
+    context: int,
+    dtype: str = "bfloat16",
+    host_s: float | None = None,
+    seed: int = 0,
+) -> StepSeconds:
+    """Seconds per step on a chip known only by its data sheet: the mode of the priors, with draws over their whole range.
+
+    `host_s` replaces the priors of host time, of which a step that drafts has more than a plain one. Raises `InputError` where
+    the data sheet has no peak for the dtype.
+    """
+    if peak_flops_per_s(hardware, dtype) is None:
+        known = ", ".join(hardware.flops_per_s) or "none"
+        raise InputError(
+            f"{hardware.name} has no known {dtype} peak, so its step time cannot be predicted", f"known dtypes: {known}"
+        )
+    blocks = _blocks(block_sizes)
+    rng = np.random.default_rng(seed)
+    names = [name for name in PRIORS if not name.endswith("host_s")]
+    values = {name: PRIORS[name].mode for name in names}
+    draws = {name: PRIORS[name].sample(rng, NUM_PRIOR_DRAWS)[:, None] for name in names}
+    host, host_draws = _host(blocks, host_s, rng)
+    centre: dict[Phase, np.ndarray] = {}
+    spread: dict[Phase, np.ndarray] = {}
+    for phase in (VERIFY, DRAFT, COMMIT):
+        work = roofline_work(_shapes(phase, blocks, batch, context), target, draft, dtype)
+        centre[phase] = seconds(values, work, hardware, dtype)
+        spread[phase] = seconds(draws, work, hardware, dtype)
+    shapes = _shapes(VERIFY, blocks, batch, context)
+    plain = blocks == 1
+    return StepSeconds(
+        block_sizes=blocks,
+        draft_s=np.where(plain, 0.0, centre[DRAFT] + centre[COMMIT]),
+        verify_s=centre[VERIFY],
+        host_s=host,
+        draft_draws=np.where(plain, 0.0, spread[DRAFT] + spread[COMMIT]),
+        verify_draws=spread[VERIFY],
+        host_draws=host_draws,
+        bound=bounds_of(values, roofline_work(shapes, target, draft, dtype), shapes, target, hardware, dtype),
+        extrapolated=np.zeros(blocks.size, dtype=bool),
+        source="datasheet",
+    )
+
+
+def misfit(model: FittedModel, phase: Phase) -> float:
+    """Relative error of the law at one K of a phase: robust spread of the held-out residuals, else of the fitted ones."""
+    points = [point for point in model.points if point.phase == phase] or list(model.points)
+    held = [point.error for point in points if point.held_out]
+    errors = np.log1p(np.array(held or [point.error for point in points]))
+    return float(1.4826 * np.median(np.abs(errors))) if errors.size else 0.0
+
+
+def _host(blocks: np.ndarray, host_s: float | None, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Host seconds per step over block sizes, and draws of them."""
+    if host_s is not None:
+        return np.full(blocks.size, host_s), np.full((NUM_PRIOR_DRAWS, blocks.size), host_s)
+    base, more = PRIORS["host_s"], PRIORS["drafting_host_s"]
+    drafts = (blocks > 1).astype(float)
+    draws = base.sample(rng, NUM_PRIOR_DRAWS)[:, None] + more.sample(rng, NUM_PRIOR_DRAWS)[:, None] * drafts
+    return base.mode + more.mode * drafts, draws
+
+
+def _blocks(block_sizes: Sequence[int]) -> np.ndarray:
+    blocks = np.asarray(block_sizes, dtype=np.int64)
+    if blocks.size == 0 or np.any(blocks < 1):
+        raise InputError(f"block sizes must be whole numbers from 1, not {list(block_sizes)}", "K=1 is plain decoding")
+    return blocks
+
+
+def _shapes(phase: Phase, blocks: np.ndarray, batch: int, context: int) -> list[StepShape]:
+    return [StepShape(phase=phase, batch=batch, query_tokens=int(block), context=context) for block in blocks]
+
+
+def _phase(
+    model: FittedModel,
+    phase: Phase,
+    blocks: np.ndarray,
+    batch: int,
+    context: int,
+    values: Values,
+    draws: Values,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """A phase's seconds over block sizes, and draws of them."""
+    work: Work = model_work(model, _shapes(phase, blocks, batch, context))
+    centre = seconds(values, work, model.hardware, model.dtype)
+    if not draws:
+        return centre, None
+    spread = seconds(draws, work, model.hardware, model.dtype)
+    return centre, spread * np.exp(rng.normal(0.0, misfit(model, phase), spread.shape))
+
+
+def _extrapolated(model: FittedModel, blocks: np.ndarray, batch: int, context: int, draft_given: bool) -> np.ndarray:
+    known = model.fitted_range
+    tokens = blocks * batch
+    outside = (tokens < known.tokens[0]) | (tokens > known.tokens[1])
+    if not known.batch[0] <= batch <= known.batch[1] or context > CONTEXT_REACH * known.context[1]:
+        outside = np.ones_like(outside)
+    if not draft_given and f"{DRAFT}_overhead_s" not in model.parameters:
+        outside = outside | (blocks > 1)
+    return outside

@@ -1,0 +1,65 @@
+"""Steps and phases as the host marked them.
+
+A step annotation is an event with a `step_num`; a phase is an event named after it. Both lie on the thread that ran the loop, and
+their times are the host's clock: they say when work was asked for, and only with a blocking loop also when it was done.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.phases import PHASES, STEP_ANNOTATION
+from perfmodel.records import Finding
+
+from .intervals import EMPTY, Intervals
+from .xplane import Line, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """Host intervals in ps, in time order: decode steps, and each phase's occurrences."""
+
+    steps: Intervals
+    phases: dict[str, Intervals]
+    findings: tuple[Finding, ...]
+
+
+def read_annotations(space: Space) -> Annotations:
+    """Step and phase annotations of every host thread of a capture."""
+    steps: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    phases: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for plane in space.matching("/host:"):
+        wanted = {key: name for key, name in plane.names.events.items() if name in PHASES}
+        for line in plane.lines:
+            for index in line.carrying("step_num"):
+                steps[line.event_name(index)].append(_times(line, index))
+            # XLA may name an operation after a phase; an operation says which module it belongs to, an annotation does not.
+            operations = set(line.carrying("hlo_op")) if wanted else set()
+            for index in line.named(wanted):
+                if index not in operations:
+                    phases[wanted[int(line.ids[index])]].append(_times(line, index))
+    step_name, findings = _choose_step_name({name: len(found) for name, found in steps.items()})
+    return Annotations(
+        steps=_sorted(steps[step_name]) if step_name else EMPTY,
+        phases={phase: _sorted(found) for phase, found in phases.items()},
+        findings=findings,
+    )
+
+
+def _choose_step_name(counts: dict[str, int]) -> tuple[str | None, tuple[Finding, ...]]:
+    if STEP_ANNOTATION in counts or not counts:
+        return (STEP_ANNOTATION if counts else None), ()
+    name, _ = Counter(counts).most_common(1)[0]
+    message = f"steps are the annotations named {name!r}; ours ({STEP_ANNOTATION!r}) are not in this trace"
+    return name, (
+        Finding(code="foreign_steps", severity="info", message=message, hint="check that one of them is one decode step"),
+    )
+
+
+def _times(line: Line, index: int) -> tuple[int, int]:
+    return int(line.times[index, 0]), int(line.times[index, 1])
+
+
+def _sorted(found: list[tuple[int, int]]) -> Intervals:
+    return np.array(sorted(found), np.int64) if found else EMPTY

@@ -1,0 +1,178 @@
+"""Reading an `.xplane.pb`: planes, lines and events as columns of integers.
+
+Times are picoseconds since the earliest line of the file, because an absolute start in picoseconds since 1970 does not fit
+64 bits. The file is only read: nothing is ever written beside it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from perfmodel.errors import InputError
+
+from .events import Stats, StatValue, read_events
+from .intervals import Intervals, Lengths
+from .xplane_schema import message_types
+
+EVENT_WALLS = (2_097_152, 2_097_153)
+"""Event counts at which a profiler's buffer is full and the rest was dropped silently (2**21, and one more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The tables of one plane: event id → name, stat id → name, event id → the stats that all such events share."""
+
+    events: dict[int, str]
+    stats: dict[int, str]
+    shared: dict[int, dict[str, StatValue]]
+
+    def decode(self, stats: Iterable[Any]) -> dict[str, StatValue]:
+        """Stat messages as name → value."""
+        return {self.stats.get(stat.metadata_id, str(stat.metadata_id)): self._value(stat) for stat in stats}
+
+    def _value(self, stat: Any) -> StatValue:
+        kind = stat.WhichOneof("value")
+        if kind is None:
+            return 0
+        value = getattr(stat, kind)
+        if kind == "str_value":
+            return str(value, "utf-8", "replace")
+        return self.stats.get(value, "") if kind == "ref_value" else value
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thread, stream or queue. Columns have one entry per event: name id, start and end in ps."""
+
+    name: str
+    ids: Lengths
+    times: Intervals
+    stats: Stats
+    names: Names
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def event_name(self, index: int) -> str:
+        """Name of one event."""
+        return self.names.events.get(int(self.ids[index]), "")
+
+    def named(self, wanted_ids: Iterable[int]) -> list[int]:
+        """Indices of the events whose name id is among those given."""
+        return np.flatnonzero(np.isin(self.ids, np.fromiter(wanted_ids, np.int64))).tolist()
+
+    def carrying(self, stat: str) -> list[int]:
+        """Indices of the events that carry this stat themselves."""
+        return np.unique(self.stats.owners[self._positions(stat)]).tolist()
+
+    def values(self, stat: str) -> dict[int, StatValue]:
+        """Event index → value of this stat, for the events that carry it or share it with their name."""
+        found: dict[int, StatValue] = {}
+        for key in [key for key, stats in self.names.shared.items() if stat in stats]:
+            found |= dict.fromkeys(self.named([key]), self.names.shared[key][stat])
+        positions = self._positions(stat)
+        for owner, position in zip(self.stats.owners[positions].tolist(), positions.tolist(), strict=True):
+            found[owner] = self.stats.decode(position, self.names.stats)
+        return found
+
+    def _positions(self, stat: str) -> Lengths:
+        wanted = [key for key, name in self.names.stats.items() if name == stat]
+        return np.flatnonzero(np.isin(self.stats.ids, wanted))
+
+    def durations(self, indices: list[int] | None = None) -> dict[str, int]:
+        """Name → summed length of its events (of those at `indices`), ps; what an event encloses is included."""
+        chosen = slice(None) if indices is None else indices
+        unique, inverse = np.unique(self.ids[chosen], return_inverse=True)
+        sums = np.zeros(len(unique), np.int64)
+        np.add.at(sums, inverse, self.times[chosen, 1] - self.times[chosen, 0])
+        return {self.names.events.get(key, ""): length for key, length in zip(unique.tolist(), sums.tolist(), strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A host or a device: its lines, its own facts, its names."""
+
+    name: str
+    lines: tuple[Line, ...]
+    stats: dict[str, StatValue]
+    names: Names
+
+    @property
+    def num_events(self) -> int:
+        """Events on all lines."""
+        return sum(len(line) for line in self.lines)
+
+    def line(self, name: str) -> Line | None:
+        """The line of that name that holds events, if any."""
+        return next((line for line in self.lines if line.name == name and len(line)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A whole capture of one host."""
+
+    file: str
+    planes: tuple[Plane, ...]
+    warnings: tuple[str, ...]
+
+    def matching(self, prefix: str) -> tuple[Plane, ...]:
+        """Planes whose name starts so."""
+        return tuple(plane for plane in self.planes if plane.name.startswith(prefix))
+
+
+def read_space(path: Path) -> Space:
+    """The capture in a file.
+
+    Raises `InputError` when the file is missing, empty, cut off, re-encoded as text, or not an XSpace.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "give an .xplane.pb file") from error
+    if not data:
+        raise InputError(f"{path} is empty", "the capture did not finish; record it again")
+    if data.count(b"\xef\xbf\xbd", 0, 65_536) > 8:
+        raise InputError(
+            f"{path} was re-encoded as text (it is full of EF BF BD): its bytes are lost", "copy it again in binary mode"
+        )
+    return parse_space(data, str(path))
+
+
+def parse_space(data: bytes, file: str) -> Space:
+    """The capture in these bytes; `file` names them in errors. Raises `InputError`."""
+    types = message_types()
+    try:
+        space = types["Space"].FromString(data)
+        planes = [types["Plane"].FromString(plane) for plane in space.planes]
+        lines = [[types["Line"].FromString(line) for line in plane.lines] for plane in planes]
+        origin_ns = min((line.timestamp_ns for plane in lines for line in plane if line.events), default=0)
+        read = tuple(_plane(plane, messages, origin_ns) for plane, messages in zip(planes, lines, strict=True))
+    except (DecodeError, ValueError) as error:
+        hint = "it is truncated or of another kind; copy it again, or give the .xplane.pb"
+        raise InputError(f"{file} is not a whole XSpace profile", hint) from error
+    if not any(plane.name for plane in read):
+        raise InputError(f"{file} holds no profile plane", "it is not an .xplane.pb of JAX, XLA or TensorFlow")
+    return Space(file, read, tuple(_text(message) for message in (*space.errors, *space.warnings)))
+
+
+def _plane(plane: Any, lines: list[Any], origin_ns: int) -> Plane:
+    stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
+    names = Names({entry.key: _text(entry.value.name) for entry in plane.event_metadata}, stat_names, {})
+    for entry in plane.event_metadata:
+        if entry.value.stats:
+            names.shared[entry.key] = names.decode(entry.value.stats)
+    return Plane(_text(plane.name), tuple(_line(line, names, origin_ns) for line in lines), names.decode(plane.stats), names)
+
+
+def _line(line: Any, names: Names, origin_ns: int) -> Line:
+    events = read_events(line.events, len(line.events))
+    start = events.offsets + (line.timestamp_ns - origin_ns) * 1_000
+    return Line(_text(line.name), events.ids, np.stack((start, start + events.durations), axis=1), events.stats, names)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

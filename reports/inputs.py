@@ -1,0 +1,23 @@
+"""What a page is made from: any mix of records. A missing one leaves its section out and says so."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from perfmodel.records import AcceptanceSet, Audit, FittedModel, Flatness, PredictionSet, Run, StepTimes, TraceTimings
+
+
+@dataclass(frozen=True)
+class PageInputs:
+    """The records of one page, each optional, and when it was made. `commands` reproduce the records, in order."""
+
+    generated_at: datetime
+    title: str = "How many tokens should a speculative decoder verify?"
+    run: Run | None = None
+    step_times: StepTimes | None = None
+    traces: tuple[TraceTimings, ...] = ()
+    audit: Audit | None = None
+    model: FittedModel | None = None
+    acceptance: AcceptanceSet | None = None
+    predictions: PredictionSet | None = None
+    flatness: Flatness | None = None
+    commands: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Grids, the runner and the run store: the only place where decoding meets profiling."""

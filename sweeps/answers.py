@@ -1,0 +1,104 @@
+"""Decoding the tasks' prompts under capture: tokens, committed counts per step, and the proof that nothing was lost.
+
+Greedy speculative decoding must give the very tokens of plain decoding. In float32 that is demanded token for token on every
+prompt of every sweep; in bfloat16 near-ties may flip, so there the comparison says nothing and is left out.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from decoding.loop import Decoder, generate, no_span
+from decoding.pair import Pair
+from perfmodel.records import DecodeRun
+from profiling.capture import capture
+
+from .store import RunStore
+
+MAX_TRACED_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Job:
+    """Prompts of one task to be decoded in one batch at one block size; `trace` names the capture, if any."""
+
+    key: str
+    task: str
+    block_size: int
+    prompts: tuple[tuple[int, ...], ...]
+    max_new_tokens: int
+    trace: str | None = None
+    max_steps: int | None = None
+
+
+class Decoders:
+    """Decoders by block size and batch, compiled on first use and shared by all tasks."""
+
+    def __init__(self, pair: Pair, prompt_capacity: int, capacity: int) -> None:
+        self.pair = pair
+        self.prompt_capacity = prompt_capacity
+        self.capacity = capacity
+        self._ready: dict[tuple[int, int], tuple[Decoder, float]] = {}
+
+    def get(self, block_size: int, batch: int) -> tuple[Decoder, float]:
+        """The decoder, and the seconds its lowering and compilation took."""
+        if (block_size, batch) not in self._ready:
+            decoder = Decoder(self.pair, block_size=block_size, batch=batch, capacity=self.capacity)
+            times = decoder.compile(self.prompt_capacity)
+            self._ready[block_size, batch] = decoder, times.lower_s + times.compile_s
+        return self._ready[block_size, batch]
+
+
+def answer(job: Job, decoders: Decoders, store: RunStore) -> DecodeRun:
+    """The job's decode run, read back when it was finished before. A failure is kept as the run's value."""
+    found = store.get(job.key, DecodeRun)
+    if found is not None:
+        return found
+    decoder, compile_s = decoders.get(job.block_size, len(job.prompts))
+    session = capture(store.trace_folder, job.trace, max_steps=MAX_TRACED_STEPS) if job.trace else nullcontext()
+    with session as traced:
+        span = traced.span if traced is not None else no_span
+        result = generate(decoder, job.prompts, job.max_new_tokens, span=span, max_steps=job.max_steps)
+    run = DecodeRun(
+        task=job.task,
+        block_size=job.block_size,
+        batch=len(job.prompts),
+        prompt_tokens=tuple(len(prompt) for prompt in job.prompts),
+        tokens=result.tokens,
+        committed=result.committed,
+        ttft_s=result.ttft_s,
+        compile_s=compile_s,
+        decode_s=result.decode_s,
+        step_wall_s=result.step_wall_s,
+        trace=str(traced.xplane.relative_to(store.folder)) if traced is not None else None,
+    )
+    store.put(job.key, run)
+    return run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Speculative against plain tokens: how many were compared, and (task, K, prompt, token) of every first difference."""
+
+    num_tokens: int
+    differences: tuple[tuple[str, int, int, int], ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every token agreed."""
+        return not self.differences
+
+
+def compare(plain: DecodeRun, speculative: Sequence[DecodeRun]) -> Comparison:
+    """The comparison of runs of one task with its plain run; a run that was stopped early is compared as far as it went."""
+    num_tokens = 0
+    differences: list[tuple[str, int, int, int]] = []
+    for run in speculative:
+        for prompt, (ours, theirs) in enumerate(zip(run.tokens, plain.tokens, strict=True)):
+            num_tokens += min(len(ours), len(theirs))
+            first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+            if first is None and len(ours) != len(theirs):
+                first = min(len(ours), len(theirs))
+            if first is not None:
+                differences.append((run.task, run.block_size, prompt, first))
+    return Comparison(num_tokens, tuple(differences))

@@ -1,0 +1,98 @@
+"""Pairs by name or folder: what is refused says why, and what ships is found."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import pytest
+from decoding_pairs import DRAFT, TARGET, small_pair
+from golden import make_reference
+
+from decoding.pair import DRAFTS, TARGETS, check_compatible, find_folder, load_pair, stop_tokens
+from perfmodel.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return make_reference.write_pair(make_reference.CASES["qwen3"], tmp_path_factory.mktemp("pair"))
+
+
+def test_loads_a_pair_of_folders(folders):
+    target, draft = map(str, folders)
+    pair = load_pair(target, draft, "float32")
+    assert pair.target_config.num_layers == 5
+    assert pair.draft_config.target_layer_ids == (3, 1)
+    assert pair.trained_block_size == 8
+    assert pair.name == f"{target} + {draft}"
+    assert pair.tokenizer is None
+    assert pair.target_params["embed"].dtype == jnp.float32
+
+
+def test_a_target_alone_decodes_plainly(folders):
+    pair = load_pair(str(folders[0]), None, "bfloat16")
+    assert pair.draft_config is None
+    assert pair.trained_block_size is None
+    assert pair.name == str(folders[0])
+    assert pair.target_params["embed"].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "hint"),
+    [
+        ("smollm-135m", TARGETS, "did you mean smollm2-135m"),
+        ("smolm2-135m-dflash", DRAFTS, "did you mean smollm2-135m-dflash"),
+        ("zzz", TARGETS, "names: smollm2-135m, tiny"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(name, known, hint):
+    with pytest.raises(InputError, match=f"named '{name}'") as caught:
+        find_folder(name, known, "target")
+    assert hint in caught.value.hint
+
+
+def test_refuses_unknown_dtypes(folders):
+    with pytest.raises(InputError, match="float8"):
+        load_pair(str(folders[0]), None, "float8")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_target_layers": 9}, "a target with 9 layers; this target has 2"),
+        ({"target_layer_ids": (0, 2)}, r"reads layers \[0, 2\]"),
+        ({"target_hidden_size": 48}, "for a target of width 48; this target's is 32"),
+        ({"hidden_size": 48}, "width 48"),
+        ({"mask_token_id": 61}, "mask token 61 has no row in the target's embedding table of 61"),
+    ],
+)
+def test_refuses_a_drafter_of_another_target(change, message):
+    with pytest.raises(InputError, match=message):
+        check_compatible(TARGET, dataclasses.replace(DRAFT, **change))
+
+
+def test_accepts_the_drafter_of_this_target():
+    check_compatible(TARGET, DRAFT)
+    assert small_pair(0).draft == "random-dflash"
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "expected"),
+    [
+        ({"eos_token_id": 2}, None, (2,)),
+        ({"eos_token_id": 2}, {"eos_token_id": [5, 6]}, (5, 6)),
+        ({"eos_token_id": 2}, {"temperature": 0.7}, (2,)),
+        ({"eos_token_id": None}, None, ()),
+    ],
+)
+def test_stop_tokens_come_from_the_generation_config_first(tmp_path, config, generation, expected):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    assert stop_tokens(tmp_path) == expected
+
+
+def test_a_damaged_generation_config_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(InputError, match="not JSON"):
+        stop_tokens(tmp_path)
