@@ -94,33 +94,62 @@ def build_draft(config: DraftConfig, take: Take, dtype: DTypeLike) -> Params:
     }
 
 
+def save_target(folder: Path, config: TargetConfig, params: Params, metadata: Mapping[str, str] | None = None) -> None:
+    """Write the target's weights as bfloat16 safetensors in the Hugging Face layout; the file is whole or absent."""
+    _save(folder, target_tensors(config, params), metadata)
+
+
 def save_draft(folder: Path, config: DraftConfig, params: Params, metadata: Mapping[str, str] | None = None) -> None:
     """Write the drafter as bfloat16 safetensors with its `config.json`, in the z-lab layout; each file is whole or absent."""
-    tensors = {name: np.ascontiguousarray(value).astype(ml_dtypes.bfloat16) for name, value in draft_tensors(config, params).items()}
-    write_atomic(folder / "model.safetensors", save(tensors, metadata={"format": "pt", **(metadata or {})}))
+    _save(folder, draft_tensors(config, params), metadata)
     write_atomic(folder / "config.json", encode(config.to_json()))
+
+
+def target_tensors(config: TargetConfig, params: Params) -> dict[str, np.ndarray]:
+    """The target's tensors under their Hugging Face names, linear weights as [out, in], in float32."""
+    tensors = {"model.embed_tokens.weight": _wide(params["embed"]), "model.norm.weight": _wide(params["norm"])}
+    if not config.tied_embeddings:
+        tensors["lm_head.weight"] = _wide(params["head"]).T
+    q_width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    for i, layer in enumerate(params["layers"]):
+        q, k, v = np.split(_wide(layer["qkv"]), [q_width, q_width + kv_width], axis=1)
+        tensors |= _layer_tensors(f"model.layers.{i}.", layer, q, k, v)
+    return tensors
 
 
 def draft_tensors(config: DraftConfig, params: Params) -> dict[str, np.ndarray]:
     """The drafter's tensors under their z-lab names, linear weights as [out, in], in float32."""
-
-    def wide(value: Any) -> np.ndarray:
-        return np.asarray(value, dtype=np.float32)
-
-    tensors = {"fc.weight": wide(params["fc"]).T, "hidden_norm.weight": wide(params["hidden_norm"]), "norm.weight": wide(params["norm"])}
+    tensors = {
+        "fc.weight": _wide(params["fc"]).T,
+        "hidden_norm.weight": _wide(params["hidden_norm"]),
+        "norm.weight": _wide(params["norm"]),
+    }
     for i, layer in enumerate(params["layers"]):
-        k, v = np.split(wide(layer["kv"]), 2, axis=1)
-        gate, up = np.split(wide(layer["gate_up"]), 2, axis=1)
-        linears = {
-            "self_attn.q_proj": wide(layer["q"]), "self_attn.k_proj": k, "self_attn.v_proj": v, "self_attn.o_proj": wide(layer["o"]),
-            "mlp.gate_proj": gate, "mlp.up_proj": up, "mlp.down_proj": wide(layer["down"]),
-        }  # fmt: skip
-        norms = {
-            "input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm", "self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm"
-        }  # fmt: skip
-        tensors |= {f"layers.{i}.{name}.weight": value.T for name, value in linears.items()}
-        tensors |= {f"layers.{i}.{name}.weight": wide(layer[key]) for name, key in norms.items()}
+        k, v = np.split(_wide(layer["kv"]), 2, axis=1)
+        tensors |= _layer_tensors(f"layers.{i}.", layer, _wide(layer["q"]), k, v)
     return tensors
+
+
+def _layer_tensors(prefix: str, layer: Params, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
+    gate, up = np.split(_wide(layer["gate_up"]), 2, axis=1)
+    linears = {
+        "self_attn.q_proj": q, "self_attn.k_proj": k, "self_attn.v_proj": v, "self_attn.o_proj": _wide(layer["o"]),
+        "mlp.gate_proj": gate, "mlp.up_proj": up, "mlp.down_proj": _wide(layer["down"]),
+    }  # fmt: skip
+    norms = {
+        "input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm", "self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm"
+    }  # fmt: skip
+    tensors = {f"{prefix}{name}.weight": value.T for name, value in linears.items()}
+    return tensors | {f"{prefix}{name}.weight": _wide(layer[key]) for name, key in norms.items() if key in layer}
+
+
+def _wide(value: Any) -> np.ndarray:
+    return np.asarray(value, dtype=np.float32)
+
+
+def _save(folder: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None) -> None:
+    narrow = {name: np.ascontiguousarray(value).astype(ml_dtypes.bfloat16) for name, value in tensors.items()}
+    write_atomic(folder / "model.safetensors", save(narrow, metadata={"format": "pt", **(metadata or {})}))
 
 
 def _layer(take: Take, prefix: str, config: TargetConfig | DraftConfig, qk_norm: bool, dtype: DTypeLike, fuse_q: bool) -> Params:
@@ -166,7 +195,9 @@ class _Tensors:
         self.folder = folder
         files = sorted(folder.glob("*.safetensors"))
         if not files:
-            raise InputError(f"{folder} holds no safetensors file", "other weight formats are not read; convert the checkpoint first")
+            raise InputError(
+                f"{folder} holds no safetensors file", "other weight formats are not read; convert the checkpoint first"
+            )
         index = folder / "model.safetensors.index.json"
         if index.is_file():
             wanted = set(json.loads(index.read_text())["weight_map"].values())

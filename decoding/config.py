@@ -160,7 +160,8 @@ class DraftConfig:
         draft_vocab_size = reader.take("draft_vocab_size", default=None)
         if draft_vocab_size not in (None, vocab_size):
             raise InputError(
-                f"the drafter has its own vocabulary of {draft_vocab_size} entries", "only drafters that borrow the target's head run here"
+                f"the drafter has its own vocabulary of {draft_vocab_size} entries",
+                "only drafters that borrow the target's head run here",
             )
         reader.take("tie_word_embeddings", default=None)
         config = cls(
@@ -288,7 +289,9 @@ class _Reader:
 def _take_attention_kinds(reader: _Reader) -> None:
     windows = set(reader.take("layer_types", default=None) or ()) - {"full_attention"}
     if windows:
-        raise InputError(f"{reader.where}: layer_types holds {', '.join(sorted(map(str, windows)))}", "only full attention runs here")
+        raise InputError(
+            f"{reader.where}: layer_types holds {', '.join(sorted(map(str, windows)))}", "only full attention runs here"
+        )
     uses_window = reader.left.get("use_sliding_window", True)
     window = reader.take("sliding_window", default=None)
     if window is not None and uses_window:
@@ -313,7 +316,9 @@ def _take_rope(reader: _Reader) -> tuple[float, RopeScaling | None]:
             high_freq_factor=float(scaling["high_freq_factor"]),
             original_max_position_embeddings=int(scaling["original_max_position_embeddings"]),
         )
-    raise InputError(f"{reader.where}: RoPE of kind {kind!r} with {scaling} is not implemented", "plain RoPE and `llama3` run here")
+    raise InputError(
+        f"{reader.where}: RoPE of kind {kind!r} with {scaling} is not implemented", "plain RoPE and `llama3` run here"
+    )
 
 
 def _head_dim(reader: _Reader, model_type: str, hidden_size: int, num_heads: int) -> int:

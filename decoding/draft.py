@@ -107,7 +107,11 @@ def attend_block(
 
 
 def block_layer(
-    layer: Params, config: DraftConfig, x: Float[Array, "b t d"], table: tuple[Array, Array], attention: Callable[[Array, Array, Array], Array]
+    layer: Params,
+    config: DraftConfig,
+    x: Float[Array, "b t d"],
+    table: tuple[Array, Array],
+    attention: Callable[[Array, Array, Array], Array],
 ) -> Float[Array, "b t d"]:
     """One drafter layer over block tokens; `attention` gets their q, k, v (rotated) and knows the context."""
     b, t, _ = x.shape

@@ -26,7 +26,18 @@ from .pair import TARGETS, find_folder
 from .train_blocks import Sampler
 from .train_evaluate import Acceptance, Evaluator
 from .train_features import Example, read_answers, read_examples, read_settings, write_features, write_settings
-from .train_fit import Params, Recipe, State, channel_scale, fit, fold_scale, initial_params, initial_state, load_state, save_state
+from .train_fit import (
+    Params,
+    Recipe,
+    State,
+    channel_scale,
+    fit,
+    fold_scale,
+    initial_params,
+    initial_state,
+    load_state,
+    save_state,
+)
 from .train_generate import read_prompts, write_answers
 
 HELD_OUT_SHARE = 0.05
@@ -94,10 +105,14 @@ class Keeper:
         """Log every 25th step, evaluate every `evaluate_every`th, save by the clock; all three at the end."""
         last = step == self.num_steps
         if step % 25 == 0 or last:
-            self._write({"step": step, "step_s": round(seconds, 3), **{name: round(float(value), 5) for name, value in report.items()}})
+            self._write(
+                {"step": step, "step_s": round(seconds, 3), **{name: round(float(value), 5) for name, value in report.items()}}
+            )
         if self.held_out and (step % self.evaluate_every == 0 or last):
             rows = self.evaluator.uniform(state.average, self.held_out, self.num_anchors)
-            self._write({"step": step, "held_out": {row.family: [round(row.tau, 3), round(row.first, 3), row.num_steps] for row in rows}})
+            self._write(
+                {"step": step, "held_out": {row.family: [round(row.tau, 3), round(row.first, 3), row.num_steps] for row in rows}}
+            )
             mean = float(np.mean([row.tau for row in rows])) if rows else 0.0
             if mean >= self.best:
                 self.best = mean
@@ -131,7 +146,9 @@ def _target(options: argparse.Namespace) -> Path:
 def run_generate(options: argparse.Namespace) -> None:
     """Let the target answer prompts."""
     prompts = read_prompts(options.prompts)
-    write_answers(_target(options), prompts, options.out, options.max_new_tokens, options.temperature, options.batch, options.seed)
+    write_answers(
+        _target(options), prompts, options.out, options.max_new_tokens, options.temperature, options.batch, options.seed
+    )
 
 
 def run_features(options: argparse.Namespace) -> None:
@@ -178,10 +195,12 @@ def run_fit(options: argparse.Namespace) -> None:
 
 def run_evaluate(options: argparse.Namespace) -> list[Acceptance]:
     """Acceptance of a drafter folder on the held-out answers, as greedy decoding would commit them."""
-    config, params = load_target(_target(options), jnp.float32)
+    _, params = load_target(_target(options), jnp.float32)
     draft, draft_params = load_draft(options.draft, jnp.float32)
     _, held_out = split_examples(read_examples(options.features))
-    chosen = [e for family in sorted({e.family for e in held_out}) for e in [h for h in held_out if h.family == family][: options.num]]
+    chosen = [
+        e for family in sorted({e.family for e in held_out}) for e in [h for h in held_out if h.family == family][: options.num]
+    ]
     block_size = options.block_size or draft.block_size
     evaluator = Evaluator(draft, params["embed"], head_of(params), np.ones(1, np.float32), block_size)
     rows = evaluator.walked(draft_params, chosen)
@@ -192,7 +211,9 @@ def run_evaluate(options: argparse.Namespace) -> list[Acceptance]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="python -m decoding.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top = argparse.ArgumentParser(
+        prog="python -m decoding.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = top.add_subparsers(dest="verb", required=True)
 
     def verb(name: str, text: str, run: object) -> argparse.ArgumentParser:
@@ -218,7 +239,9 @@ def parser() -> argparse.ArgumentParser:
     fitting.add_argument("--out", type=Path, required=True, help="folder for checkpoints, curve.jsonl and best/")
     fitting.add_argument("--layers", type=int, default=2)
     fitting.add_argument("--block-size", type=int, default=8)
-    fitting.add_argument("--mask-token-id", type=int, required=True, help="an id the target never writes, with a row in its embedding")
+    fitting.add_argument(
+        "--mask-token-id", type=int, required=True, help="an id the target never writes, with a row in its embedding"
+    )
     fitting.add_argument("--steps", type=int, default=4000)
     fitting.add_argument("--learning-rate", type=float, default=1.2e-3)
     fitting.add_argument("--answers-per-step", type=int, default=8)

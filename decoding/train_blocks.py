@@ -42,7 +42,9 @@ class Batch:
 class Sampler:
     """Draws batches from examples; the batch of a step depends on the seed and the step's number only, so training can resume."""
 
-    def __init__(self, examples: Sequence[Example], vocab_size: int, num_answers: int, num_anchors: int, num_candidates: int, seed: int):
+    def __init__(
+        self, examples: Sequence[Example], vocab_size: int, num_answers: int, num_anchors: int, num_candidates: int, seed: int
+    ):
         self.examples = [example for example in examples if len(example.teacher_ids) >= 2]
         self.vocab_size, self.num_answers, self.num_anchors = vocab_size, num_answers, num_anchors
         self.num_candidates, self.seed = num_candidates, seed
@@ -75,7 +77,13 @@ class Sampler:
             places = np.arange(first, last + 1)
             anchors.append(np.sort(generator.choice(places, self.num_anchors, replace=len(places) < self.num_anchors)))
         return assemble(
-            [self.examples[i] for i in chosen], np.array(anchors), block_size, length, self.by_frequency, self.num_candidates, generator
+            [self.examples[i] for i in chosen],
+            np.array(anchors),
+            block_size,
+            length,
+            self.by_frequency,
+            self.num_candidates,
+            generator,
         )
 
 

@@ -86,5 +86,6 @@ def _greedy(examples: Sequence[Example], block_size: int) -> list[Example]:
 
 def _summary(counts: dict[str, list[int]]) -> list[Acceptance]:
     return [
-        Acceptance(family, float(np.mean(steps)), float(np.mean(np.array(steps) > 1)), len(steps)) for family, steps in sorted(counts.items())
+        Acceptance(family, float(np.mean(steps)), float(np.mean(np.array(steps) > 1)), len(steps))
+        for family, steps in sorted(counts.items())
     ]

@@ -67,7 +67,9 @@ def read_answers(path: Path) -> list[Answer]:
         rows = msgspec.json.decode(path.read_bytes())["rows"]
         return [Answer(str(f), tuple(map(int, p)), tuple(map(int, a)), float(t)) for f, p, a, t in rows]
     except (OSError, msgspec.DecodeError, TypeError, ValueError, KeyError) as error:
-        raise InputError(f"{path} holds no answers: {error}", 'expected {"rows": [[family, prompt ids, answer ids, temperature], …]}') from error
+        raise InputError(
+            f"{path} holds no answers: {error}", 'expected {"rows": [[family, prompt ids, answer ids, temperature], …]}'
+        ) from error
 
 
 def write_features(
@@ -134,7 +136,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode((folder / "settings.json").read_bytes())
     except (OSError, msgspec.DecodeError) as error:
-        raise InputError(f"{folder} does not say how its features were made: {error}", "write them: python -m decoding.train features") from error
+        raise InputError(
+            f"{folder} does not say how its features were made: {error}", "write them: python -m decoding.train features"
+        ) from error
 
 
 def _examples(shard: dict[str, np.ndarray]) -> Iterator[Example]:
@@ -165,7 +169,12 @@ def _batches(answers: Sequence[Answer], tokens_per_batch: int) -> list[tuple[int
 
 
 def _extract(
-    params: target.Params, config: TargetConfig, tokens: jax.Array, starts: jax.Array, feature_layers: tuple[int, ...], capacity: int
+    params: target.Params,
+    config: TargetConfig,
+    tokens: jax.Array,
+    starts: jax.Array,
+    feature_layers: tuple[int, ...],
+    capacity: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     batch, length = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(length), tokens.shape)

@@ -101,7 +101,12 @@ def initial_params(config: DraftConfig, target_params: Params, seed: int) -> Par
                 "down": source["down"],
             }
         )
-    params = {"fc": fc.reshape(num * d, d), "hidden_norm": np.ones(d, np.float32), "layers": layers, "norm": target_params["norm"]}
+    params = {
+        "fc": fc.reshape(num * d, d),
+        "hidden_norm": np.ones(d, np.float32),
+        "layers": layers,
+        "norm": target_params["norm"],
+    }
     return jax.tree.map(lambda x: jnp.array(x, jnp.float32), params)
 
 
@@ -111,7 +116,11 @@ def fold_scale(params: Params, scale: np.ndarray) -> Params:
 
 
 def block_hidden(
-    params: Params, config: DraftConfig, features: Float[Array, "b s nd"], anchors: Array, block_embeddings: Float[Array, "b n t d"]
+    params: Params,
+    config: DraftConfig,
+    features: Float[Array, "b s nd"],
+    anchors: Array,
+    block_embeddings: Float[Array, "b n t d"],
 ) -> Float[Array, "b n t d"]:
     """Hidden states of all blocks of a batch; each block sees the context before its own anchor and itself, no other block."""
     b, num_blocks, t, d = block_embeddings.shape
@@ -142,7 +151,9 @@ def block_hidden(
     return rms_norm(x, params["norm"], config.rms_norm_eps).reshape(b, num_blocks, t, d)
 
 
-def block_embeddings(embed: Float[Array, "v d"], config: DraftConfig, anchor_tokens: Array, block_size: int) -> Float[Array, "b n t d"]:
+def block_embeddings(
+    embed: Float[Array, "v d"], config: DraftConfig, anchor_tokens: Array, block_size: int
+) -> Float[Array, "b n t d"]:
     """The blocks' inputs: the anchor's embedding, then mask embeddings."""
     masks = jnp.full((*anchor_tokens.shape, block_size - 1), config.mask_token_id, anchor_tokens.dtype)
     return jnp.take(embed, jnp.concatenate([anchor_tokens[..., None], masks], axis=-1), axis=0)
@@ -193,8 +204,14 @@ def initial_state(params: Params) -> State:
 def update(
     state: State, config: DraftConfig, recipe: Recipe, embed: Array, head: Array, scale: Array, batch: Batch
 ) -> tuple[State, dict[str, Array]]:
-    """One step of AdamW (decay on matrices only) with a clipped gradient and a running average of the parameters."""
+    """The state after one step on a batch, and what to log."""
     gradient, report = jax.grad(loss, has_aux=True)(state.params, config, recipe, embed, head, scale, batch)
+    state, step_report = descend(state, gradient, recipe)
+    return state, report | step_report
+
+
+def descend(state: State, gradient: Params, recipe: Recipe) -> tuple[State, dict[str, Array]]:
+    """One step of AdamW (decay on matrices only) with a clipped gradient and a running average of the parameters."""
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradient)))
     gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, recipe.clip / (norm + 1e-9)), gradient)
     rate, (beta1, beta2), count = learning_rate(recipe, state.step), recipe.betas, state.step + 1
@@ -208,7 +225,7 @@ def update(
     params = jax.tree.map(move, state.params, first, second)
     keep = jnp.minimum(recipe.average_decay, (1.0 + state.step) / (10.0 + state.step))
     average = jax.tree.map(lambda a, p: keep * a + (1 - keep) * p, state.average, params)
-    return State(count, params, first, second, average), report | {"gradient_norm": norm, "rate": rate}
+    return State(count, params, first, second, average), {"gradient_norm": norm, "rate": rate}
 
 
 def fit(

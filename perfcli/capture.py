@@ -8,18 +8,42 @@ from .options import json_option, out_option, print_json
 
 
 @click.command("capture", short_help="Decode prompts once under XProf capture.")
-@click.option("--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name or a Hugging Face folder.")
+@click.option(
+    "--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name or a Hugging Face folder."
+)
 @click.option("--draft", default=None, help="Drafter: a shipped name or a folder.  [default: the target's own]")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Weights and activations.")
-@click.option("-k", "--block-size", type=click.IntRange(1), default=None, help="Block size K; 1 is plain decoding.  [default: the drafter's]")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Weights and activations."
+)
+@click.option(
+    "-k",
+    "--block-size",
+    type=click.IntRange(1),
+    default=None,
+    help="Block size K; 1 is plain decoding.  [default: the drafter's]",
+)
 @click.option("--task", default="math", show_default=True, help="Task whose prompts are decoded.")
-@click.option("--prompts", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Your own prompts (JSON or JSONL).")
-@click.option("--prompt-ids", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Prompts as a JSON list of token-id lists.")
+@click.option(
+    "--prompts", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Your own prompts (JSON or JSONL)."
+)
+@click.option(
+    "--prompt-ids",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="Prompts as a JSON list of token-id lists.",
+)
 @click.option("--num-prompts", type=click.IntRange(1), default=4, show_default=True, help="How many of the task's prompts.")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts decoded together.")
-@click.option("--max-new-tokens", type=click.IntRange(1), default=64, show_default=True, help="Limit per answer, stop token included.")
+@click.option(
+    "--max-new-tokens", type=click.IntRange(1), default=64, show_default=True, help="Limit per answer, stop token included."
+)
 @click.option("--no-trace", is_flag=True, help="Decode without recording.")
-@click.option("--dump-tokens", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Write tokens and committed counts there.")
+@click.option(
+    "--dump-tokens",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="Write tokens and committed counts there.",
+)
 @out_option("Folder for the capture.  [default: runs/capture-<time>]")
 @json_option
 def command(
@@ -67,6 +91,7 @@ def command(
         write_atomic(dump_tokens, encode(dump))
     num_steps = sum(len(answer["committed"]) for answer in dump)
     num_committed = sum(sum(answer["committed"]) for answer in dump)
+    decode_s = sum(answer.decode_s for answer in answers)
     summary = {
         "target": target,
         "draft": pair.draft,
@@ -74,7 +99,7 @@ def command(
         "num_prompts": len(dump),
         "num_steps": num_steps,
         "tau": num_committed / num_steps if num_steps else None,
-        "decode_s": sum(answer.decode_s for answer in answers),
+        "decode_s": decode_s,
         "trace": None if xplane is None else str(xplane),
     }
     if as_json:
@@ -84,6 +109,6 @@ def command(
 
     tau = "no step ran" if not num_steps else f"τ {num_committed / num_steps:.2f}"
     click.echo(f"{pair.name}, K={size} (num_speculative_tokens {size - 1}): {len(dump)} answers, {num_steps} steps, {tau},"
-               f" {format_seconds(summary['decode_s'])}")  # fmt: skip
+               f" {format_seconds(decode_s)}")  # fmt: skip
     if xplane is not None:
         click.echo(f"trace: {xplane}\n  perf extract {folder}\n  perf view {folder}")

@@ -42,7 +42,7 @@ def command(
     else:
         from rich.console import Console
 
-        from reports.summary import describe
+        from reports.description import describe
 
         Console().print(describe(result))
     return 3 if result.num_invalid else 0

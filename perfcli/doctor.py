@@ -24,6 +24,6 @@ def command(calibrate: bool, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from reports.summary import doctor_table
+    from reports.documents import doctor_table
 
     Console().print(doctor_table(document))

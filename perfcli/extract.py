@@ -9,7 +9,13 @@ from .options import json_option, out_option, print_record
 
 @click.command("extract", short_help="Read step and phase times out of an XProf capture.")
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--phase", "patterns", multiple=True, metavar="PHASE=REGEX", help="Map foreign module or kernel names onto a phase; repeatable.")
+@click.option(
+    "--phase",
+    "patterns",
+    multiple=True,
+    metavar="PHASE=REGEX",
+    help="Map foreign module or kernel names onto a phase; repeatable.",
+)
 @out_option("Write the timings there as JSON.")
 @json_option
 def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: bool) -> None:
@@ -31,7 +37,7 @@ def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: b
         return
     from rich.console import Console
 
-    from reports.summary import describe
+    from reports.description import describe
 
     Console().print(describe(timings))
 
@@ -41,7 +47,7 @@ def _patterns(texts: tuple[str, ...]) -> dict[str, str]:
 
     from perfmodel.phases import PHASES
 
-    patterns = {}
+    patterns: dict[str, str] = {}
     for text in texts:
         phase, equals, pattern = text.partition("=")
         if not equals or phase not in PHASES:

@@ -42,7 +42,7 @@ def command(
         return
     from rich.console import Console
 
-    from reports.summary import describe
+    from reports.description import describe
 
     Console().print(describe(model))
     if out is not None:

@@ -26,10 +26,7 @@ def command(kind: str, as_json: bool) -> None:
 
 
 def _names(kind: str) -> list[str]:
-    if kind == "hardware":
-        from perfmodel.hardware import names
-    elif kind == "models":
-        from perfmodel.modelspec import names
-    else:
-        from perfmodel.acceptance import names
-    return list(names())
+    from perfmodel import acceptance, hardware, modelspec
+
+    rooms = {"hardware": hardware, "models": modelspec, "acceptance": acceptance}
+    return list(rooms[kind].names())

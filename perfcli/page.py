@@ -56,7 +56,17 @@ def records_inputs(paths: tuple[Path, ...]) -> Any:
     """What a page is made from when single records are given. Raises `InputError` for two of one kind."""
     from perfmodel.codec import SCHEMAS, load_any
     from perfmodel.errors import InputError
-    from perfmodel.records import AcceptanceSet, Audit, FittedModel, KPrediction, PredictionSet, Run, StepTimes, TraceSet, TraceTimings
+    from perfmodel.records import (
+        AcceptanceSet,
+        Audit,
+        FittedModel,
+        KPrediction,
+        PredictionSet,
+        Run,
+        StepTimes,
+        TraceSet,
+        TraceTimings,
+    )
     from reports.inputs import PageInputs
 
     fields = {

@@ -25,6 +25,6 @@ def command(file: Path, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from reports.summary import describe
+    from reports.description import describe
 
     Console().print(describe(record))

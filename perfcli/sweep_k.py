@@ -10,15 +10,26 @@ from .options import integers, json_option, out_option, print_json, quiet_option
 
 @click.command("sweep-k", short_help="The main job: run, capture, fit, predict, check and report, in one run folder.")
 @click.option("--max", "maximum", default=1024, show_default=True, help="Largest block size K to time.")
-@click.option("--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name or a Hugging Face folder.")
+@click.option(
+    "--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name or a Hugging Face folder."
+)
 @click.option("--draft", default=None, help="Drafter: a shipped name or a folder.  [default: the target's own]")
 @click.option("--task", "tasks", default="math,code,chat", show_default=True, help="Tasks to decode, separated by commas.")
-@click.option("--prompts", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Your own prompts (JSONL) in place of the tasks'.")
+@click.option(
+    "--prompts",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="Your own prompts (JSONL) in place of the tasks'.",
+)
 @click.option("--batch", default="1", show_default=True, help="Batch sizes for the step times, e.g. 1,8.")
 @click.option("--context", default="256", show_default=True, help="Context lengths for the step times, e.g. 256,1024.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Weights and activations.")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Weights and activations."
+)
 @click.option("--points", default=None, help="Block sizes to time, e.g. 1,2,4,8 or 1:16, in place of 1, 2, 4, … --max.")
-@click.option("--repeats", default=40, show_default=True, type=click.IntRange(3, 10_000), help="Most samples per point; three at least.")
+@click.option(
+    "--repeats", default=40, show_default=True, type=click.IntRange(3, 10_000), help="Most samples per point; three at least."
+)
 @click.option(
     "--hardware",
     default="tpu-v5p,tpu-v6e,h200,b200",

@@ -21,10 +21,9 @@ def command(model: Path, source: Path, as_json: bool) -> None:
     Example:
         perf validate runs/monday/model.json runs/tuesday
     """
-    from sweeps.validation import validate
-
     from perfmodel.codec import load
     from perfmodel.records import FittedModel
+    from sweeps.validation import validate
 
     fitted = load(model / "model.json" if model.is_dir() else model, FittedModel)
     document = validate(fitted, read_source(source, None, None, None, None).points)
@@ -33,7 +32,7 @@ def command(model: Path, source: Path, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from reports.summary import validation_table
+    from reports.documents import validation_table
 
     Console().print(validation_table(document))
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .cost import step_cost
 from .errors import InputError
 from .records import Audit, AuditedPoint, Finding, Hardware, ModelSpec, StepShape, TimingPoint, Verdict
-from .roofline import Floor, floor, peak_flops_per_s
+from .roofline import Floor, cached_bytes, floor, peak_flops_per_s
 
 MEASURED_PEAK_TOLERANCE = 0.15
 """A micro-benchmark under-reads a peak by up to this share: it runs for seconds, and clocks and neighbours vary.
@@ -124,11 +124,11 @@ def _invalid_cause(i: int, timed: Sequence[TimingPoint], floors: Sequence[Floor 
         raise ValueError("a point without a floor cannot be below it")
     ratio = point.median_s / known.seconds
     curve = next(indices for indices in _curves(timed).values() if i in indices)
-    bytes_moved = known.memory_s * hardware.bandwidth_bytes_per_s.value
+    bytes_moved = known.memory_s * hardware.bandwidth_bytes_per_s.value + cached_bytes(hardware)
     memory_set = known.compute_s is None or known.memory_s >= known.compute_s
     below = f"{100 * ratio:.0f} % of the floor: "
     if memory_set and hardware.on_chip_bytes is not None and bytes_moved <= hardware.on_chip_bytes.value:
-        return below + "weights and cache fit in on-chip memory and may have stayed there between repeats"
+        return below + "weights and cache fit in on-chip memory and must have stayed there between repeats"
     if ratio < NEAR_FLOOR and len(curve) > 1 and _is_flat(curve, timed):
         return below + "the time does not move with K, so the timer most likely did not wait for the device"
     if ratio >= NEAR_FLOOR:

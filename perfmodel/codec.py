@@ -120,7 +120,9 @@ def load(path: Path, record_type: type[R]) -> R:
     record = load_any(path)
     if not isinstance(record, record_type):
         found, wanted = SCHEMAS[type(record)][0], SCHEMAS[record_type][0]
-        raise InputError(f"{path} holds {found}, not {wanted}", "give the file of the right kind; `perf show FILE` tells what it is")
+        raise InputError(
+            f"{path} holds {found}, not {wanted}", "give the file of the right kind; `perf show FILE` tells what it is"
+        )
     return record
 
 

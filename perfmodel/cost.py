@@ -46,7 +46,8 @@ def step_cost(target: ModelSpec, draft: ModelSpec | None, shape: StepShape, dtyp
 
     `dtype` is that of activations, and of weights and cache unless the spec stores them quantised (below 16 bits).
     `verify` and `prefill` are the target's; with a draft, prefill also builds the drafter's context. `draft` is the drafter with
-    the head it borrows; `commit` projects the verified rows into the drafter's cache (no work without a draft).
+    the head it borrows; `commit` projects the verified rows into the drafter's cache (no work without a draft, nor at K=1,
+    which is plain decoding).
     Raises `InputError` for a shape that is none, or a phase that needs the drafter nobody named.
     """
     _check(target, draft, shape)
@@ -56,7 +57,8 @@ def step_cost(target: ModelSpec, draft: ModelSpec | None, shape: StepShape, dtyp
         cost = _target_pass(target, draft, shape, shape.batch, dtype)
         return cost if draft is None else cost + _commit(draft, shape, dtype)
     if shape.phase == COMMIT:
-        return _NO_COST if draft is None else _commit(draft, shape, dtype)
+        # Plain decoding (K=1) keeps no drafter's context: committing is the accept rule alone.
+        return _NO_COST if draft is None or shape.query_tokens == 1 else _commit(draft, shape, dtype)
     if draft is None:
         raise InputError("the draft phase has no cost without a drafter", "name the drafter")
     return _eagle3_draft(draft, shape, dtype) if draft.drafter == "eagle3" else _dflash_draft(target, draft, shape, dtype)

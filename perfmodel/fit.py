@@ -19,7 +19,7 @@ from .audit import audit
 from .errors import FitError
 from .knobs import EFFICIENCIES, base_knobs, optional_knobs
 from .leastsquares import Problem, Solution, criterion, redraw, solve
-from .phases import STEP_PHASES, VERIFY
+from .phases import COMMIT, STEP_PHASES, VERIFY
 from .records import Finding, FittedModel, FittedPoint, FittedRange, Hardware, ModelSpec, Parameter, Peak, StepShape, TimingPoint
 from .stepmodel import DENSE, ROOFLINE, dense_work, roofline_work, seconds
 
@@ -62,13 +62,8 @@ def fit(
     """
     audited = audit(points, target, draft, hardware, dtype)
     timed = [point for point in points if point.samples_s]
-    usable = [
-        point
-        for point, judged in zip(timed, audited.points, strict=True)
-        if judged.verdict != "invalid" and point.phase in STEP_PHASES
-    ]
-    if draft is None and target is not None:
-        usable = [point for point in usable if point.phase == VERIFY]
+    trusted = [point for point, judged in zip(timed, audited.points, strict=True) if judged.verdict != "invalid"]
+    usable = [point for point in trusted if _is_fitted(point, target, draft)]
     form = DENSE if target is None or hardware is None else ROOFLINE
     _check(usable, audited.num_invalid, form)
     sample = _sample(usable, target, draft, hardware, dtype, form)
@@ -92,12 +87,19 @@ def fit(
         held_out_median_error=statistics.median(held) if held else None,
         fitted_range=_range(sample),
         num_points=len(usable),
-        num_rejected=len(points) - len(usable),
+        num_rejected=len(points) - len(trusted),
         points=fitted_points,
         draws=tuple(tuple(draw[name] / raised.get(name, 1.0) for name in names) for draw in draws),
         correlations=_correlations(solution, names),
         findings=(*audited.findings, *_findings(solution, held, overhead_bound, raised)),
     )
+
+
+def _is_fitted(point: TimingPoint, target: ModelSpec | None, draft: ModelSpec | None) -> bool:
+    """Whether the law speaks of a point: a phase of the step whose work is known, and not the empty commit of plain decoding."""
+    if point.phase not in STEP_PHASES or (point.phase == COMMIT and point.block_size == 1):
+        return False
+    return point.phase == VERIFY or draft is not None or target is None
 
 
 def _check(usable: Sequence[TimingPoint], num_invalid: int, form: str) -> None:

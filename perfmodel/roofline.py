@@ -1,7 +1,8 @@
 """The roofline: a step takes at least as long as its bytes at full bandwidth, and at least as long as its FLOP at full rate.
 
 lower_s = max(bytes/β, FLOP/π) is the speed of light of a chip: a shorter measurement is an error of the measurement or of the
-data sheet. It counts only weights and cached keys and values, because activations may stay on chip. Real steps sit above it:
+data sheet. It counts only weights and cached keys and values, because activations may stay on chip, and of those only what
+exceeds a transparent cache, which may still hold the rest from the step before. Real steps sit above it:
 the two times overlap imperfectly, which the p-norm (a^p + b^p)^(1/p) describes with one number, from p = 1 (one after the other)
 to p → ∞ (perfect overlap). Where both times are equal is the ridge; in query tokens it is the knee, beyond which more tokens
 are no longer free. Williams, Waterman, Patterson, "Roofline" (CACM 2009); scaling-book, "Rooflines".
@@ -35,19 +36,28 @@ def peak_flops_per_s(hardware: Hardware, dtype: str) -> float | None:
     return None if peak is None else peak.value
 
 
+def cached_bytes(hardware: Hardware) -> float:
+    """Bytes that a transparent cache (a CPU's last level, a GPU's L2) may keep from one step to the next, B.
+
+    A TPU's on-chip memory is scratch space that a program fills anew each time it runs, so nothing stays there.
+    """
+    return 0.0 if hardware.kind == "tpu" or hardware.on_chip_bytes is None else hardware.on_chip_bytes.value
+
+
 def floor(cost: StepCost, hardware: Hardware, dtype: str) -> Floor:
     """The least time the work can take on one chip, s, with its memory and compute parts.
 
+    What a cache may have kept need not cross the bus again: only bytes beyond `cached_bytes` count.
     With no peak for the dtype the bound is bandwidth alone and `compute_s` is None; callers must say so.
     """
-    memory_s = cost.floor_bytes / hardware.bandwidth_bytes_per_s.value
+    memory_s = max(cost.floor_bytes - cached_bytes(hardware), 0.0) / hardware.bandwidth_bytes_per_s.value
     peak = peak_flops_per_s(hardware, dtype)
     compute_s = None if peak is None else cost.flops / peak
     return Floor(seconds=max(memory_s, compute_s or 0.0), memory_s=memory_s, compute_s=compute_s)
 
 
 def floor_s(cost: StepCost, hardware: Hardware, dtype: str) -> float:
-    """The least time the work can take on one chip, s: max(bytes/β, FLOP/π), or bytes/β where π is unknown."""
+    """The least time the work can take on one chip, s: max(bytes/β, FLOP/π), or bytes/β where π is unknown; see `floor`."""
     return floor(cost, hardware, dtype).seconds
 
 

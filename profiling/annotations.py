@@ -53,7 +53,7 @@ def _choose_step_name(counts: dict[str, int]) -> tuple[str | None, tuple[Finding
     name, _ = Counter(counts).most_common(1)[0]
     message = f"steps are the annotations named {name!r}; ours ({STEP_ANNOTATION!r}) are not in this trace"
     return name, (
-        Finding(code="foreign_steps", severity="info", message=message, hint="check that one of them is one decode step"),
+        Finding(code="foreign-steps", severity="info", message=message, hint="check that one of them is one decode step"),
     )
 
 

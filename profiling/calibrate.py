@@ -7,6 +7,7 @@ have slowed it down. The rounds visit all kernels in turn, so that a busy second
 """
 
 import hashlib
+import math
 import os
 import statistics
 import time
@@ -34,6 +35,8 @@ _PATHOLOGICAL = 10.0
 _SETTLED_ROUNDS = 12
 _GAIN = 1.01
 _SHARE_OF_ROUND_S = 0.02
+_QUIET_SPREAD = 0.25
+BUSY = "samples scatter: the machine was busy or throttled, so these peaks may be too low; measure again when it is quiet"
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _MEBI = 1 << 20
 
@@ -53,14 +56,23 @@ class Benchmark:
         """Best rate, B/s or FLOP/s."""
         return self.amount / min(self.samples_s)
 
+    @property
+    def spread(self) -> float:
+        """Interquartile range over median; infinite for fewer than four samples."""
+        if len(self.samples_s) < 4:
+            return math.inf
+        low, median, high = statistics.quantiles(self.samples_s, n=4)
+        return (high - low) / median
+
 
 def calibrate(budget_s: float = DEFAULT_BUDGET_S, refresh: bool = False) -> Hardware:
     """Measured peaks of the device JAX runs on, SI units, from the user's cache or measured now in about `budget_s` at most.
 
-    The cache holds one file per processor, core count, device and JAX version; a file that cannot be read is measured anew.
+    The cache holds one file per processor, core count, device and JAX version. A file that cannot be read, or that was taken on
+    a busy machine, is measured anew.
     """
     found = None if refresh else read_cache()
-    if found is not None:
+    if found is not None and BUSY not in found.notes:
         return found
     hardware = measure(budget_s)
     codec.save(cache_path(), hardware)
@@ -109,7 +121,7 @@ def measure(budget_s: float) -> Hardware:
         on_chip_bytes=None if cache is None else Peak(value=float(cache), source="last-level cache, as the system reports it"),
         dispatch_s=Peak(value=dispatch_s, source="median of 200 jitted calls that add one to a scalar"),
         device_kinds=(device.device_kind,),
-        notes=(*notes, *map(_spread_note, benchmarks)),
+        notes=(*notes, *((BUSY,) if any(map(_scatters, benchmarks)) else ()), *map(_spread_note, benchmarks)),
     )
 
 
@@ -119,9 +131,9 @@ def _benchmarks(stream_bytes: int, platform: str) -> tuple[list[Benchmark], list
     weights, narrow, wide = jnp.ones((rows, columns), jnp.float32), jnp.ones(columns, jnp.float32), jnp.ones(rows, jnp.float32)
     size = format_bytes(weights.nbytes)
     benchmarks = [
-        _benchmark(f"matrix-vector product over {size}", "bandwidth", weights.nbytes, jnp.matmul, weights, narrow),
-        _benchmark(f"vector-matrix product over {size}", "bandwidth", weights.nbytes, jnp.matmul, wide, weights),
-        _benchmark(f"sum over {size}", "bandwidth", weights.nbytes, jnp.sum, weights),
+        _benchmark(f"matrix-vector product over {size}", "bandwidth", float(weights.nbytes), jnp.matmul, weights, narrow),
+        _benchmark(f"vector-matrix product over {size}", "bandwidth", float(weights.nbytes), jnp.matmul, wide, weights),
+        _benchmark(f"sum over {size}", "bandwidth", float(weights.nbytes), jnp.sum, weights),
     ]
     sizes = (256, 512, 1024) if platform == "cpu" else (4096, 8192)
     benchmarks += [_matmul("float32", size) for size in sizes]
@@ -147,9 +159,12 @@ def _benchmark(name: str, resource: Resource, amount: float, function: Callable[
 
 
 def _run_rounds(benchmarks: list[Benchmark], deadline: float) -> None:
-    """Sample all benchmarks in turn until none has improved for a while, or the time is up (after at least one round)."""
+    """Sample all benchmarks in turn until they have settled, or the time is up (after at least one round).
+
+    Settled means that a dozen rounds brought no better sample; on a busy machine, whose samples scatter, it is never believed.
+    """
     settled = 0
-    while settled < _SETTLED_ROUNDS:
+    while settled < _SETTLED_ROUNDS or any(map(_scatters, benchmarks)):
         improved = False
         for benchmark in benchmarks:
             samples = [time_once(benchmark.call)]
@@ -162,6 +177,10 @@ def _run_rounds(benchmarks: list[Benchmark], deadline: float) -> None:
             return
 
 
+def _scatters(benchmark: Benchmark) -> bool:
+    return benchmark.spread > _QUIET_SPREAD
+
+
 def _peak(benchmarks: list[Benchmark], resource: str) -> Peak:
     best = max((benchmark for benchmark in benchmarks if benchmark.resource == resource), key=lambda benchmark: benchmark.best)
     return Peak(value=best.best, source=f"best of {len(best.samples_s)} samples of a {best.name}")
@@ -169,12 +188,9 @@ def _peak(benchmarks: list[Benchmark], resource: str) -> Peak:
 
 def _spread_note(benchmark: Benchmark) -> str:
     show = format_bandwidth if benchmark.resource == "bandwidth" else format_flop_rate
-    median = statistics.median(benchmark.samples_s)
-    note = f"{benchmark.name}: best {show(benchmark.best)}, median {show(benchmark.amount / median)}"
-    if len(benchmark.samples_s) < 4:
-        return note
-    low, _, high = statistics.quantiles(benchmark.samples_s, n=4)
-    return f"{note}, interquartile range {format_percent((high - low) / median)} of {len(benchmark.samples_s)} samples"
+    best, median = show(benchmark.best), show(benchmark.amount / statistics.median(benchmark.samples_s))
+    spread = f"interquartile range {format_percent(benchmark.spread)} of {len(benchmark.samples_s)} samples"
+    return f"{benchmark.name}: best {best}, median {median}, {spread}"
 
 
 def last_level_cache_bytes() -> int | None:

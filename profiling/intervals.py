@@ -8,8 +8,8 @@ union cannot. Intervals are half-open `[start, end)` in integer picoseconds, so 
 import numpy as np
 from jaxtyping import Int64
 
-Intervals = Int64[np.ndarray, "n 2"]
-Lengths = Int64[np.ndarray, " n"]
+Intervals = Int64[np.ndarray, "_ 2"]
+Lengths = Int64[np.ndarray, " _"]
 
 EMPTY: Intervals = np.empty((0, 2), np.int64)
 PS_PER_S = 1e12

@@ -28,7 +28,7 @@ def find_problems(
         *_busy_over_capture(timeline, space),
         *_truncated(space),
         *(
-            _finding("profiler_warning", "warning", f"the profiler said: {text}", "record again if events are missing")
+            _finding("profiler-warning", "warning", f"the profiler said: {text}", "record again if events are missing")
             for text in space.warnings
         ),
     )
@@ -40,12 +40,12 @@ def _missing(timings: TraceTimings) -> list[Finding]:
     if timings.busy_share is None:
         message = "no device and no operation of XLA left an event; only annotations were read"
         found.append(
-            _finding("no_device_events", "warning", message, "wait for the result inside the capture (block_until_ready)")
+            _finding("no-device-events", "warning", message, "wait for the result inside the capture (block_until_ready)")
         )
     if timings.steps is None:
         found.append(
             _finding(
-                "no_steps",
+                "no-steps",
                 "warning",
                 "no steps: no annotation, no line of steps, no phase that repeats",
                 "annotate the loop, or map programs with --phase",
@@ -53,7 +53,7 @@ def _missing(timings: TraceTimings) -> list[Finding]:
         )
     if not timings.phases:
         found.append(
-            _finding("no_phases", "warning", "no phase was recognised", "map module or kernel names with --phase verify=REGEX")
+            _finding("no-phases", "warning", "no phase was recognised", "map module or kernel names with --phase verify=REGEX")
         )
     return found
 
@@ -64,18 +64,18 @@ def _coverage(timings: TraceTimings) -> list[Finding]:
     message = (
         f"{format_percent(timings.coverage)} of the busy time belongs to a phase; {format_percent(COVERAGE_LIMIT)} is asked for"
     )
-    return [_finding("low_coverage", "warning", message, "see the longest operations; map what they belong to with --phase")]
+    return [_finding("low-coverage", "warning", message, "see the longest operations; map what they belong to with --phase")]
 
 
 def _steps(timings: TraceTimings, timeline: Timeline, dropped: list[bool], expected: int | None) -> list[Finding]:
     found = []
     if any(dropped):
-        found.append(_finding("partial_step", "info", "the last step was cut off by the end of the capture and is left out"))
+        found.append(_finding("partial-step", "info", "the last step was cut off by the end of the capture and is left out"))
     num_devices = max(timings.num_devices, 1)
     if timings.steps is not None and len(timings.step_seconds) != num_devices * timings.steps:
         found.append(
             _finding(
-                "uneven_devices",
+                "uneven-devices",
                 "warning",
                 "devices show different numbers of steps; the smallest is given",
                 "the capture began or ended inside a step",
@@ -84,7 +84,7 @@ def _steps(timings: TraceTimings, timeline: Timeline, dropped: list[bool], expec
     if expected is not None and expected != timings.steps:
         found.append(
             _finding(
-                "steps_mismatch",
+                "steps-mismatch",
                 "error",
                 f"{expected} steps were run, {timings.steps} are in the trace",
                 "do not fit to it; record again with fewer steps",
@@ -103,7 +103,7 @@ def _work_outside_regions(timeline: Timeline) -> list[Finding]:
         if outside_s > _SLACK * work_s + _SLACK_S * len(regions):
             outside, work = format_seconds(outside_s), format_seconds(work_s)
             message = f"{phase}: {outside} of {work} of work lies outside its regions: the loop did not wait"
-            found.append(_finding("device_exceeds_wall", "error", message, "block on the phase's result inside its region"))
+            found.append(_finding("device-exceeds-wall", "error", message, "block on the phase's result inside its region"))
     return found
 
 
@@ -118,7 +118,7 @@ def _busy_over_capture(timeline: Timeline, space: Space) -> list[Finding]:
         busy_s = total(device.busy) / PS_PER_S
         if busy_s > (1 + _SLACK) * capture_s:
             message = f"{device.name} was busy for {format_seconds(busy_s)} in a capture of {format_seconds(capture_s)}"
-            found.append(_finding("device_exceeds_capture", "error", message, "the trace's clocks are wrong; record again"))
+            found.append(_finding("device-exceeds-capture", "error", message, "the trace's clocks are wrong; record again"))
     return found
 
 

@@ -79,7 +79,7 @@ def _repeated_finding(devices: tuple[DeviceTimeline, ...], repeated: str | None)
     message = f"there is no line of steps; a step is an execution of {repeated}, the program that takes most device time"
     return (
         Finding(
-            code="steps_from_repeated_module", severity="info", message=message, hint=f"map it with --phase verify='{repeated}'"
+            code="steps-from-repeated-module", severity="info", message=message, hint=f"map it with --phase verify='{repeated}'"
         ),
     )
 

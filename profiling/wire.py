@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64, UInt8, UInt64
 
-Bytes = UInt8[np.ndarray, " bytes"]
-Indices = Int64[np.ndarray, " n"]
-Words = UInt64[np.ndarray, " n"]
+Bytes = UInt8[np.ndarray, " _"]
+Indices = Int64[np.ndarray, " _"]
+Words = UInt64[np.ndarray, " _"]
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
-_PADDING = 16
+_PADDING = 32
 """Bytes after the last message, so that looking ahead from a damaged one stays inside the buffer."""
 
 

@@ -124,9 +124,9 @@ def position_layout(profiles: Sequence[AcceptanceProfile], title: str) -> dict[s
 
 def survival_figure(profiles: Sequence[AcceptanceProfile]) -> Figure:
     """S_i by position, per task."""
-    firsts = [f"{p.task} {format_percent(p.survival[0], 2)}" for p in profiles]
+    firsts = [f"{format_percent(p.survival[0], 2)} ({p.task})" for p in profiles]
     finding = f"The first draft is accepted in {list_text(firsts)} of steps"
-    lasts = [f"{p.task} {format_percent(p.survival[-1], 2)}" for p in profiles if len(p.survival) > 1]
+    lasts = [f"{format_percent(p.survival[-1], 2)} ({p.task})" for p in profiles if len(p.survival) > 1]
     if lasts:
         finding += f"; the whole block in {list_text(lasts)}"
     return Figure(
@@ -144,9 +144,7 @@ def survival_figure(profiles: Sequence[AcceptanceProfile]) -> Figure:
 def conditional_figure(profiles: Sequence[AcceptanceProfile]) -> Figure:
     """α_i by position, per task."""
     curves = [conditional_curve(p) for p in profiles]
-    ranges = [
-        f"{curve.task} {format_percent(min(curve.y), 2)} to {format_percent(max(curve.y), 2)}" for curve in curves if curve.y
-    ]
+    ranges = [f"{percent_range(curve.y)} ({curve.task})" for curve in curves if curve.y]
     finding = f"Once a step has come this far, the next draft is accepted in {list_text(ranges)} of cases"
     return Figure(
         key="conditional",
@@ -159,6 +157,12 @@ def conditional_figure(profiles: Sequence[AcceptanceProfile]) -> Figure:
         height=360,
         half=True,
     )
+
+
+def percent_range(shares: Sequence[float]) -> str:
+    """The range of shares, `70 % to 82 %`, or the one share they all round to."""
+    low, high = format_percent(min(shares), 2), format_percent(max(shares), 2)
+    return low if low == high else f"{low} to {high}"
 
 
 def tau_of(profile: AcceptanceProfile) -> Curve:
@@ -185,7 +189,7 @@ def tau_figure(profiles: Sequence[AcceptanceProfile]) -> Figure:
         traces += [*curve_band(curve, number), line]
     sizes = list(range(1, max(curve.x[-1] for curve in curves) + 1))
     limit = hover_line(sizes, sizes, ["every draft accepted"] * len(sizes), "τ = K (all accepted)", "@muted")
-    finals = [f"{curve.task} {number_text(curve.y[-1])}" for curve in curves]
+    finals = [f"{number_text(curve.y[-1])} ({curve.task})" for curve in curves]
     finding = f"A whole block of K = {sizes[-1]} commits {list_text(finals)} tokens per step"
     return Figure(
         key="tau",
@@ -213,10 +217,9 @@ def heat_figure(profile: AcceptanceProfile, index: int) -> Figure:
     cells = [[*steps, *([None] * (longest - len(steps)))] for steps in answers]
     pooled = [count for steps in answers for count in steps]
     means = [sum(steps) / len(steps) for steps in answers]
-    finding = (
-        f"{profile.task}: answers differ, from {number_text(min(means), 2)} to {number_text(max(means), 2)} tokens per step "
-        f"(pooled {number_text(sum(pooled) / len(pooled))})"
-    )
+    low, high, mean = number_text(min(means), 2), number_text(max(means), 2), number_text(sum(pooled) / len(pooled))
+    spread = f"answers differ, from {low} to {high} tokens per step" if low != high else "answers are alike"
+    finding = f"{profile.task}: {spread} (pooled {mean})"
     return Figure(
         key=f"heat-{index}",
         title=finding[:1].upper() + finding[1:],

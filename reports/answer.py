@@ -80,10 +80,11 @@ def refusal_text(prediction: KPrediction) -> str:
         return "no block size above 1 has a known speedup"
     best = max(tried, key=lambda row: row.speedup or 0.0)
     ratio = step_ratio(best) or 0.0
+    doubt = "; its interval reaches above 1, so this is not certain" if (best.speedup_high or 0.0) > 1.0 else ""
     return (
         f"the best block size, {block_size_text(best.block_size)}, would give "
         f"{speedup_text(best.speedup, best.speedup_low, best.speedup_high)}: a step costs {format_ratio(ratio)} a plain one, so "
-        f"break-even needs τ = {number_text(ratio)}, and τ is {tau_text(best)}"
+        f"break-even needs τ = {number_text(ratio)}, and τ is {tau_text(best)}{doubt}"
     )
 
 
@@ -203,7 +204,7 @@ def chip_table(index: int, pair: tuple[str, str, int, int], predictions: Sequenc
     return Table(
         key=f"chips-{index}",
         caption=f"{target} + {draft}, {shape_text(batch, context)}. "
-        "Speedup over plain decoding at the best K (num_speculative_tokens). "
+        "Speedup over plain decoding at the best K (num_speculative_tokens); uncertain where the interval reaches 1. "
         + " ".join(f"{note.rstrip('.')}." for note in notes),
         headers=("chip", *tasks),
         text_columns=tuple(range(len(tasks) + 1)),
@@ -221,9 +222,9 @@ def chip_cell(prediction: KPrediction | None) -> str:
     best = prediction.best
     if worth(prediction) == "no" or best.block_size == 1:
         return "do not speculate"
-    flag = ", extrapolated" if best.extrapolated else ""
+    flags = ("uncertain" if worth(prediction) == "undecided" else "", "extrapolated" if best.extrapolated else "")
     gain = speedup_text(best.speedup, best.speedup_low, best.speedup_high)
-    return f"{gain} at K = {best.block_size} ({best.num_speculative_tokens}){flag}"
+    return f"{gain} at K = {best.block_size} ({best.num_speculative_tokens})" + "".join(f", {flag}" for flag in flags if flag)
 
 
 def answers(inputs: PageInputs, flat: str) -> tuple[Answer, ...]:

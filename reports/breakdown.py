@@ -16,7 +16,11 @@ from .wording import block_size_text
 def breakdown_section(inputs: PageInputs) -> Section:
     """Section 6: one stacked bar per trace, the captures behind them, and how to open one."""
     title = "Where a step goes"
-    traces = [trace for trace in inputs.traces if any(phase_seconds(trace, phase) is not None for phase in STEP_PHASES)]
+    traces = [
+        trace
+        for trace in ordered(inputs.traces, inputs.run)
+        if any(phase_seconds(trace, phase) is not None for phase in STEP_PHASES)
+    ]
     if not inputs.traces:
         return absent("breakdown", title, "no trace was captured")
     if not traces:
@@ -26,9 +30,23 @@ def breakdown_section(inputs: PageInputs) -> Section:
         if all(trace.timing == "device" for trace in traces)
         else "host time of the annotations (no device plane here)"
     )
-    paragraph = f"Medians per step, {clock}. `perf view RUN` opens these captures in TensorBoard's XProf pages."
+    view = next((command for command in inputs.commands if command.startswith("perf view ")), "perf view RUN")
+    paragraph = f"Medians per step, {clock}. `{view}` opens these captures in TensorBoard's XProf pages."
     figure = breakdown_figure(traces, [trace_label(trace, inputs.run) for trace in traces])
     return Section("breakdown", title, paragraphs=(paragraph,), figures=(figure,), tables=(trace_table(traces, inputs.run),))
+
+
+def ordered(traces: Sequence[TraceTimings], run: Run | None) -> list[TraceTimings]:
+    """Traces by task, batch and K where the run knows them, the others after."""
+    tasks = list(run.spec.tasks) if run else []
+
+    def place(trace: TraceTimings) -> tuple[int, int, int]:
+        decode = decode_of(trace, run)
+        if decode is None or decode.task not in tasks:
+            return len(tasks), 0, 0
+        return tasks.index(decode.task), decode.batch, decode.block_size
+
+    return sorted(traces, key=place)
 
 
 def phase_seconds(trace: TraceTimings, phase: str) -> float | None:

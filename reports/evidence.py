@@ -10,7 +10,7 @@ from perfmodel.records import Environment, Finding, Record, Run
 from perfmodel.units import format_bandwidth, format_bytes, format_flop_rate, format_percent, format_seconds
 
 from .inputs import PageInputs
-from .section import Table
+from .section import Table, shape_text
 
 EMBEDDED_BYTES_LIMIT = 800_000
 """Room for embedded records, B: plotly.js takes 4.8 MB of a page that must stay within 6 MB."""
@@ -59,21 +59,45 @@ def embedded_records(inputs: PageInputs, limit: int = EMBEDDED_BYTES_LIMIT) -> t
 
 
 def all_findings(inputs: PageInputs) -> tuple[Finding, ...]:
-    """Findings of every record, gravest first, equal ones once."""
-    records = [record for _, record in named_records(inputs)]
-    inner: list[Record] = [*(inputs.acceptance.profiles if inputs.acceptance else ())]
-    if inputs.predictions:
-        inner += [*inputs.predictions.here, *inputs.predictions.elsewhere]
-    found = distinct(finding for record in [*records, *inner] for finding in getattr(record, "findings", ()))
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+    """Findings of every record about this machine, gravest first, equal ones once."""
+    own = [finding for _, record in named_records(inputs) for finding in getattr(record, "findings", ())]
+    profiles = inputs.acceptance.profiles if inputs.acceptance else ()
+    own += [finding for profile in profiles for finding in placed(profile.findings, profile.task)]
+    known = {finding.code for profile in profiles for finding in profile.findings}
+    here = inputs.predictions.here if inputs.predictions else ()
+    several = len({(p.batch, p.context) for p in here}) > 1
+    for prediction in here:
+        new = [finding for finding in prediction.findings if finding.code not in known]  # a prediction repeats its profile's
+        own += placed(
+            new, f"{prediction.task}, {shape_text(prediction.batch, prediction.context)}" if several else prediction.task
+        )
+    return gravest_first(own)
+
+
+def findings_elsewhere(inputs: PageInputs) -> tuple[Finding, ...]:
+    """Findings of the predictions for other chips, each with chip, drafter and task."""
+    predictions = inputs.predictions.elsewhere if inputs.predictions else ()
+    return gravest_first(finding for p in predictions for finding in placed(p.findings, f"{p.hardware}, {p.draft}, {p.task}"))
+
+
+def placed(findings: Iterable[Finding], where: str) -> list[Finding]:
+    """The findings, those without a place at `where`."""
+    return [finding if finding.where else msgspec.structs.replace(finding, where=where) for finding in findings]
+
+
+def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each finding once, errors before warnings before notes."""
+    return tuple(sorted(distinct(findings), key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def distinct(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings without repetition, in order."""
-    seen: dict[bytes, Finding] = {}
+    """The findings without repetition, in order; what is said of several places is said once, with all of them."""
+    places: dict[Finding, list[str]] = {}
     for finding in findings:
-        seen.setdefault(msgspec.json.encode(finding), finding)
-    return list(seen.values())
+        known = places.setdefault(msgspec.structs.replace(finding, where=None), [])
+        if finding.where and finding.where not in known:
+            known.append(finding.where)
+    return [msgspec.structs.replace(finding, where="; ".join(where) or None) for finding, where in places.items()]
 
 
 def environment_table(environment: Environment) -> Table:

@@ -163,7 +163,7 @@ def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], token:
         "x": [*x, *reversed(x)],
         "y": [*high, *reversed(low)],
         "fill": "toself",
-        "fillcolor": faded(token, 0.16),
+        "fillcolor": faded(token, 0.14),
         "line": {"width": 0, "color": faded(token, 0)},
         "mode": "lines",
         "hoverinfo": "skip",

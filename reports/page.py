@@ -14,11 +14,11 @@ from plotly.offline import get_plotlyjs
 from .acceptance import acceptance_section
 from .answer import answer_section, paste_settings
 from .breakdown import breakdown_section
-from .evidence import all_findings, embedded_records, environment_table, run_table, script_json
+from .evidence import all_findings, embedded_records, environment_table, findings_elsewhere, run_table, script_json
 from .figure import THEMES
 from .flat import flat_sentence
 from .inputs import PageInputs
-from .prose import heading, prose
+from .prose import heading, prose, sentence
 from .roofline import roofline_section
 from .section import Section
 from .speedup import speedup_section
@@ -52,6 +52,7 @@ def render(inputs: PageInputs) -> str:
         cards=cards,
         sections=sections,
         findings=all_findings(inputs),
+        findings_elsewhere=findings_elsewhere(inputs),
         evidence_tables=(run_table(inputs.run), environment_table(inputs.run.environment)) if inputs.run else (),
         commands=inputs.commands,
         records=embedded_records(inputs),
@@ -110,5 +111,5 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(prose=prose, heading=heading)
+    environment.filters.update(prose=prose, heading=heading, sentence=sentence)
     return environment.get_template("page.html")

@@ -19,3 +19,8 @@ def prose(text: str) -> Markup:
 def heading(text: str) -> Markup:
     """Escaped text that may break after an underscore, so that a long name does not widen its column."""
     return Markup(str(escape(text)).replace("_", "_<wbr>"))
+
+
+def sentence(text: str) -> Markup:
+    """Prose with a capital letter and a full stop."""
+    return prose(text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else "."))

@@ -151,12 +151,11 @@ def roofline_finding(verify: Sequence[Point], bandwidth: float, peak: float | No
     if not verify:
         return "Where draft and commit lie under the roof"
     first, last = verify[0], verify[-1]
-    memory = (
-        f"Verify at K = {first[0].block_size} uses {format_percent(first[2] / (bandwidth * first[1]), 2)} of the memory bandwidth"
-    )
+    share = format_percent(first[2] / (bandwidth * first[1]), 2)
+    memory = f"Verify uses {share} of the memory bandwidth at K = {first[0].block_size}"
     if peak is None or ridge is None:
         return memory
-    parts = [f"{memory}, at K = {last[0].block_size} {format_percent(last[2] / peak, 2)} of the peak rate"]
+    parts = [f"{memory} and {format_percent(last[2] / peak, 2)} of the peak rate at K = {last[0].block_size}"]
     if last[0].block_size > first[0].block_size:
         before = [point.block_size for point, intensity, _ in verify if intensity < ridge]
         beyond = [point.block_size for point, intensity, _ in verify if intensity >= ridge]

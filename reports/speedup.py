@@ -45,7 +45,7 @@ def speedup_figure(predictions: Sequence[KPrediction], checks: Sequence[CheckedK
         title=finding(predictions),
         reading=f"{shape.capitalize()}. Lines: predicted mean, bands: 95 % interval, stars: best K, thick: as good within 2 % or "
         "the error, open markers with bars: measured. Dotted: beyond the drafter's trained block or the fitted range. "
-        "Below 1× speculation loses.",
+        f"Below 1× speculation loses.{ceiling_text(predictions[0])}",
         alt=f"Line chart of predicted speedup over plain decoding against block size K, {shape}. {finding(predictions)}",
         data=(*((ceiling,) if ceiling else ()), *traces),
         layout={
@@ -69,6 +69,13 @@ def speedup_figure(predictions: Sequence[KPrediction], checks: Sequence[CheckedK
         },
         height=440,
         folded=index > 0,
+    )
+
+
+def ceiling_text(prediction: KPrediction) -> str:
+    """What a perfect drafter would reach at this shape; empty when unknown."""
+    return (
+        "" if prediction.ceiling is None else f" A perfect drafter of this block would reach {format_ratio(prediction.ceiling)}."
     )
 
 

@@ -203,8 +203,10 @@ def rejected_table(inputs: PageInputs) -> Table:
             )
     return Table(
         key="rejected",
-        caption="Points not to be trusted. An invalid one lies below its floor: timer or floor is wrong, and it was not fitted.",
+        caption=f"{len(rows)} points not to be trusted. An invalid one lies below its floor, so timer or floor is wrong; "
+        "it was not fitted.",
         headers=("phase", "K", "shape", "measured", "floor", "verdict", "reason"),
         rows=tuple(rows),
         text_columns=(0, 2, 5, 6),
+        folded=len(rows) > 6,
     )

@@ -1,27 +1,22 @@
-"""What a verb says on the terminal, within 80 columns, as rich renderables: nothing is printed here."""
+"""What a sweep says on the terminal when it is done, within 80 columns."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from perfmodel.records import KPrediction
-from perfmodel.units import format_bandwidth, format_flop_rate, format_percent, format_ratio, format_seconds
+from perfmodel.units import format_ratio
 
 from .acceptance import pooled_text
 from .answer import Worth, answer, first_per_task, profile_of, worth
-from .description import describe
 from .evidence import lossless_text
 from .flat import flat_sentence
 from .inputs import PageInputs
-from .tables import prediction_table, step_times_table
-from .terminal import SEVERITY_STYLES, lines_of, table_of
+from .terminal import lines_of, table_of
 from .validation import error_finding
-from .wording import check_at, signed_percent, speedup_text, tau_text
-
-__all__ = ["describe", "doctor_table", "prediction_table", "step_times_table", "sweep_summary", "validation_table"]
+from .wording import check_at, speedup_text, tau_text
 
 STYLES: dict[Worth, str] = {"yes": "green", "no": "yellow", "undecided": "yellow", "unknown": "dim"}
 
@@ -72,57 +67,3 @@ def answer_table(inputs: PageInputs, predictions: Sequence[KPrediction]) -> Tabl
         ("pays", "left"),
     ]
     return table_of(title, columns, rows)
-
-
-def validation_table(document: Mapping[str, Any]) -> RenderableType:
-    """The `perf.validation` document: every point predicted against measured, and the errors in one line."""
-    rows = [
-        (
-            point["phase"],
-            str(point["block_size"]),
-            str(point["batch"]),
-            str(point["context"]),
-            format_seconds(point["measured_s"]),
-            format_seconds(point["predicted_s"]),
-            signed_percent(point["error"]),
-        )
-        for point in document["points"]
-    ]
-    columns = [("phase", "left"), ("K", "right"), ("batch", "right"), ("context", "right")]
-    times = [("measured", "right"), ("predicted", "right"), ("error", "right")]
-    errors = ", ".join(f"{name} {format_percent(document[f'{name}_error'], 2)}" for name in ("median", "mean", "max"))
-    return Group(
-        table_of("Predicted against measured", [*columns, *times], rows), Text(f"Error: {errors}"), findings_text(document)
-    )
-
-
-def doctor_table(document: Mapping[str, Any]) -> RenderableType:
-    """The `perf.doctor` document: device, versions, and measured limits where they are known."""
-    rates = document["flops_per_s"] or {}
-    uncalibrated = "not measured yet: run `perf doctor --calibrate`"
-    bandwidth = document["bandwidth_bytes_per_s"]
-    facts = [
-        ("device", f"{document['num_devices']} × {document['device_kind']} ({document['platform']})"),
-        ("host", f"{document['host_cpu']}, {document['num_cores']} cores"),
-        ("program", document["program"]),
-        ("versions", ", ".join(f"{name} {version}" for name, version in document["versions"].items())),
-        ("flags", ", ".join(f"{name}={value}" for name, value in document["flags"].items()) or "none"),
-        ("bandwidth", uncalibrated if bandwidth is None else format_bandwidth(bandwidth)),
-        ("matmul rate", ", ".join(f"{dtype} {format_flop_rate(rate)}" for dtype, rate in rates.items()) or uncalibrated),
-        ("dispatch", uncalibrated if document["dispatch_s"] is None else format_seconds(document["dispatch_s"])),
-    ]
-    return Group(lines_of(facts), findings_text(document))
-
-
-def findings_text(document: Mapping[str, Any]) -> RenderableType:
-    """The findings of a document, one a paragraph."""
-    return Group(
-        *(
-            Text.assemble(
-                (f"{finding['severity']}: ", SEVERITY_STYLES[finding["severity"]]),
-                finding["message"],
-                (f" ({finding['hint']})" if finding["hint"] else "", "dim"),
-            )
-            for finding in document["findings"]
-        )
-    )

@@ -9,7 +9,7 @@ from perfmodel.units import format_bandwidth, format_flop_rate, format_percent, 
 from .figure import PHASE_COLORS, Figure, Trace, axis, block_size_axis, escaped, hover_line, log_range, seconds_ticks
 from .inputs import PageInputs
 from .section import Section, Table, absent, shape_text
-from .wording import block_size_text, interval_text, number_text, signed_percent, speedup_text
+from .wording import block_size_text, number_text, signed_percent, speedup_text
 
 PHASE_SYMBOLS = {"verify": "circle", "draft": "diamond", "commit": "square", "prefill": "triangle-up"}
 
@@ -189,9 +189,9 @@ def parameter_table(model: FittedModel) -> Table:
         key="parameters",
         caption=f"Parameters of the step-time model ({model.form}), from {model.num_points} points, "
         f"{model.num_rejected} rejected.{note}",
-        headers=("parameter", "value ± standard error", "95 %", "identified", "note"),
+        headers=("parameter", "value ± standard error", "allowed range", "identified", "note"),
         rows=tuple(
-            (name, parameter_text(p), parameter_interval(p), "yes" if p.identified else "no: prior", note_text(p))
+            (name, parameter_text(p), parameter_bounds(p), "yes" if p.identified else "no: prior", note_text(p))
             for name, p in model.parameters.items()
         ),
         text_columns=(0, 3, 4),
@@ -206,7 +206,7 @@ def in_unit(value: float, unit: str, digits: int = 3) -> str:
         return format_bandwidth(value, digits)
     if unit == "FLOP/s":
         return format_flop_rate(value, digits)
-    return f"{number_text(value, digits)} {unit}".strip()
+    return number_text(value, digits) if unit in ("", "1") else f"{number_text(value, digits)} {unit}"
 
 
 def parameter_text(parameter: Parameter) -> str:
@@ -215,13 +215,11 @@ def parameter_text(parameter: Parameter) -> str:
     return value if parameter.stderr is None else f"{value} ± {in_unit(parameter.stderr, parameter.unit, 2)}"
 
 
-def parameter_interval(parameter: Parameter) -> str:
-    """The parameter's interval, each end in its unit; a dash when unknown."""
+def parameter_bounds(parameter: Parameter) -> str:
+    """The range the fit (or the prior) allows, each end in its unit; a dash when there is none."""
     if parameter.low is None or parameter.high is None:
         return "–"
-    if parameter.unit in ("s", "B/s", "FLOP/s"):
-        return f"{in_unit(parameter.low, parameter.unit)} to {in_unit(parameter.high, parameter.unit)}"
-    return interval_text(parameter.low, parameter.high).strip("()")
+    return f"{in_unit(parameter.low, parameter.unit)} to {in_unit(parameter.high, parameter.unit)}"
 
 
 def note_text(parameter: Parameter) -> str:

@@ -58,7 +58,9 @@ def acceptance_of(runs: Sequence[DecodeRun], target: str, draft: str, trained_bl
     return AcceptanceSet(profiles=profiles)
 
 
-def audit_and_fit(times: StepTimes, target: ModelSpec, draft: ModelSpec, machine: Hardware) -> tuple[Audit, FittedModel | None, tuple[Finding, ...]]:
+def audit_and_fit(
+    times: StepTimes, target: ModelSpec, draft: ModelSpec, machine: Hardware
+) -> tuple[Audit, FittedModel | None, tuple[Finding, ...]]:
     """The verdict on every timing, the fitted model, and what kept it from being fitted."""
     audited = audit(times.points, target, draft, machine, times.dtype)
     try:
@@ -98,7 +100,13 @@ def predict_here(
 
 
 def predict_elsewhere(
-    chips: Sequence[str], target: ModelSpec, draft: ModelSpec, acceptance: AcceptanceSet, tasks: Sequence[str], batch: int, context: int
+    chips: Sequence[str],
+    target: ModelSpec,
+    draft: ModelSpec,
+    acceptance: AcceptanceSet,
+    tasks: Sequence[str],
+    batch: int,
+    context: int,
 ) -> tuple[KPrediction, ...]:
     """Datasheet predictions: this pair with its measured acceptance, and Qwen3-4B + DFlash b16 with the published curves."""
     published = tuple(load_profile(f"{PUBLISHED_DRAFT}/{task}") for task in tasks)
@@ -114,7 +122,9 @@ def predict_elsewhere(
     )
 
 
-def _elsewhere(chip: str, target: ModelSpec, draft: ModelSpec, batch: int, context: int, profile: AcceptanceProfile) -> KPrediction:
+def _elsewhere(
+    chip: str, target: ModelSpec, draft: ModelSpec, batch: int, context: int, profile: AcceptanceProfile
+) -> KPrediction:
     hardware = load_hardware(chip)
     width = draft.block_size or MAX_CANDIDATE
     steps = datasheet_steps(hardware, target, draft, tuple(range(1, width + 1)), batch, context, DATASHEET_DTYPE)

@@ -18,7 +18,11 @@ def read_prompt_ids(path: Path) -> list[list[int]]:
     if not isinstance(document, list) or not document:
         raise InputError(f"{path} is not a JSON list of token-id lists", "for example [[1, 4093, 198], [1, 520]]")
     for number, prompt in enumerate(document, start=1):
-        if not isinstance(prompt, list) or not prompt or not all(isinstance(token, int) and not isinstance(token, bool) for token in prompt):
+        if (
+            not isinstance(prompt, list)
+            or not prompt
+            or not all(isinstance(token, int) and not isinstance(token, bool) for token in prompt)
+        ):
             raise InputError(f"{path}: prompt {number} is not a non-empty list of token ids", "whole numbers only")
     return document
 

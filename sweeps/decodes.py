@@ -73,7 +73,14 @@ def _halves(block_size: int) -> list[int]:
 
 
 def decode(
-    prompts: Prompts, block_size: int, max_new_tokens: int, decoders: Decoders, store: RunStore, budget_s: float, report: Reporter, exact: bool
+    prompts: Prompts,
+    block_size: int,
+    max_new_tokens: int,
+    decoders: Decoders,
+    store: RunStore,
+    budget_s: float,
+    report: Reporter,
+    exact: bool,
 ) -> Decodes:
     """All decode runs. `exact` says whether tokens must agree to the last one, as they must in float32."""
     must, may = jobs(prompts, block_size, max_new_tokens)
@@ -84,7 +91,11 @@ def decode(
         spent_s = time.perf_counter() - started
         if index >= len(must) and not store.has(job.key) and spent_s + longest_s > budget_s:
             continue
-        report("decoding", min(1.0, max(index / len(must + may), spent_s / budget_s)), f"{job.task} K={job.block_size}, {len(job.prompts)} prompts")
+        report(
+            "decoding",
+            min(1.0, max(index / len(must + may), spent_s / budget_s)),
+            f"{job.task} K={job.block_size}, {len(job.prompts)} prompts",
+        )
         began = time.perf_counter()
         runs[job.key] = answer(job, decoders, store)
         longest_s = max(longest_s, time.perf_counter() - began)
@@ -93,7 +104,8 @@ def decode(
 
 
 def _compare_all(runs: dict[str, DecodeRun], tasks: tuple[str, ...]) -> Comparison:
-    num_tokens, differences = 0, []
+    num_tokens = 0
+    differences: list[tuple[str, int, int, int]] = []
     for task in tasks:
         plain = runs[_key(task, 1)]
         others = [run for key, run in runs.items() if run.task == task and run.block_size > 1 and key.startswith("decode-")]

@@ -37,8 +37,17 @@ def _embedded() -> tuple[Finding, ...]:
     try:
         where = find_gguf()
     except PerfError as error:
-        return (Finding(code="no-embedded-target", severity="warning", message=error.message, hint=error.hint, where="smollm2-135m"),)
-    return (Finding(code="embedded-target", severity="info", message=f"the embedded target's weights are here: {where}", where="smollm2-135m"),)
+        return (
+            Finding(code="no-embedded-target", severity="warning", message=error.message, hint=error.hint, where="smollm2-135m"),
+        )
+    return (
+        Finding(
+            code="embedded-target",
+            severity="info",
+            message=f"the embedded target's weights are here: {where}",
+            where="smollm2-135m",
+        ),
+    )
 
 
 def _viewer() -> tuple[Finding, ...]:

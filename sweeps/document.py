@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from perfmodel.acceptance import tau_interval, tau_per_answer, tau_pooled
-from perfmodel.records import AcceptanceProfile, CheckedK, FittedModel, Flatness, KPrediction, StepTimes
+from perfmodel.records import AcceptanceProfile, CheckedK, FittedModel, Flatness, KPrediction
 
 from .intervals import median_interval
 from .result import SweepResult
@@ -39,6 +39,7 @@ def _step_times(result: SweepResult) -> list[dict[str, Any]]:
     for point in result.step_times.points:
         known = bool(point.samples_s)
         low, high = median_interval(point.samples_s) if known else (None, None)
+        verdict = verdicts.get((point.phase, point.block_size, point.batch, point.context))
         rows.append(
             {
                 "phase": point.phase,
@@ -49,7 +50,8 @@ def _step_times(result: SweepResult) -> list[dict[str, Any]]:
                 "seconds_low": low,
                 "seconds_high": high,
                 "num_samples": len(point.samples_s),
-                "valid": verdicts.get((point.phase, point.block_size, point.batch, point.context)) == "valid",
+                "valid": known and verdict != "invalid",
+                "verdict": verdict,
                 "failure": point.failure,
             }
         )

@@ -1,6 +1,7 @@
 """What a sweep will do, settled and said before it begins."""
 
 import difflib
+from collections.abc import Collection
 from pathlib import Path
 
 from decoding.pair import DRAFTS, TARGETS
@@ -64,7 +65,9 @@ def _tasks_of(prompts: Path, asked: tuple[str, ...]) -> tuple[str, ...]:
     """The asked tasks that the file has prompts for. Rows that do not say their family belong to the one task asked for."""
     families = {prompt.task for prompt in read_prompts(prompts)}
     if None in families and len(asked) > 1:
-        raise InputError(f"{prompts} holds rows that do not say whether they are {', '.join(TASKS)}", "say it, for example --task chat")
+        raise InputError(
+            f"{prompts} holds rows that do not say whether they are {', '.join(TASKS)}", "say it, for example --task chat"
+        )
     found = tuple(task for task in asked if task in families or None in families)
     if not found:
         raise InputError(f"{prompts} holds no prompts for {', '.join(asked)}", f"it has {', '.join(sorted(map(str, families)))}")
@@ -77,7 +80,7 @@ def _own_draft(target: str) -> str:
     return OWN_DRAFT[target]
 
 
-def _known_or_folder(name: str, known: dict, role: str) -> str:  # type: ignore[type-arg]
+def _known_or_folder(name: str, known: Collection[str], role: str) -> str:
     """The name as it is, or a folder as an absolute path, so that a resumed run finds it from anywhere."""
     if name in known:
         return name

@@ -6,7 +6,8 @@ from typing import Protocol
 class Reporter(Protocol):
     """Told the stage, the share of it that is done (0 … 1), and what is going on."""
 
-    def __call__(self, stage: str, share: float, message: str) -> None: ...
+    def __call__(self, stage: str, share: float, message: str) -> None:
+        """Tell it."""
 
 
 def silent(stage: str, share: float, message: str) -> None:

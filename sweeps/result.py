@@ -38,7 +38,15 @@ class SweepResult:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings, in the order of work, each once."""
-        parts = (self.run, self.step_times, *self.traces.traces.values(), self.audit, self.model, self.acceptance, self.predictions)
+        parts = (
+            self.run,
+            self.step_times,
+            *self.traces.traces.values(),
+            self.audit,
+            self.model,
+            self.acceptance,
+            self.predictions,
+        )
         found = [finding for part in parts if part is not None for finding in part.findings]
         found += [finding for prediction in self.predictions.here for finding in prediction.findings]
         return tuple(dict.fromkeys(found))

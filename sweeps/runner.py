@@ -15,7 +15,6 @@ from decoding.programs import PhaseProgram, phase_program
 from decoding.tasks import load_prompts
 from perfmodel.phases import COMMIT, DRAFT, VERIFY
 from perfmodel.records import (
-    AcceptanceSet,
     CheckedK,
     Finding,
     Hardware,
@@ -86,7 +85,9 @@ class Sweep:
 
 def _prompts(spec: RunSpec, pair: Pair) -> Prompts:
     path = None if spec.prompts_file is None else Path(spec.prompts_file)
-    return {task: tuple(prompt.token_ids for prompt in load_prompts(task, pair, spec.num_prompts, path=path)) for task in spec.tasks}
+    return {
+        task: tuple(prompt.token_ids for prompt in load_prompts(task, pair, spec.num_prompts, path=path)) for task in spec.tasks
+    }
 
 
 def run_sweep(spec: RunSpec, store: RunStore, report: Reporter) -> SweepResult:
@@ -110,8 +111,8 @@ def run_sweep(spec: RunSpec, store: RunStore, report: Reporter) -> SweepResult:
         traces = TraceSet(traces=read_traces(decodes, store))
         audited, model, fit_findings = analysis.audit_and_fit(times, sweep.target, sweep.draft, sweep.machine)
         batch, context = spec.batches[0], spec.contexts[0]
-        runs = [run for task in spec.tasks if (run := decodes.task(task, sweep.block_size)) is not None]
-        acceptance = analysis.acceptance_of(runs, spec.target, spec.draft, sweep.block_size, synthetic=spec.quick)
+        answered = [found for task in spec.tasks if (found := decodes.task(task, sweep.block_size)) is not None]
+        acceptance = analysis.acceptance_of(answered, spec.target, spec.draft, sweep.block_size, synthetic=spec.quick)
         here: tuple[KPrediction, ...] = ()
         if model is not None:
             host_s = host_gap_s(traces.traces, decodes, sweep.block_size)
@@ -150,7 +151,7 @@ def _step_times(sweep: Sweep, budget_s: float) -> StepTimes:
         for context in spec.contexts
         for size in spec.block_sizes
         for phase in (VERIFY, DRAFT, COMMIT)
-        if size > 1 or phase != DRAFT
+        if size > 1 or phase == VERIFY
     ]
 
     def build(shape: Shape) -> PhaseProgram:
@@ -210,7 +211,8 @@ def _assemble(sweep: Sweep, decodes: Decodes, checks: tuple[CheckedK, ...], find
             Finding(
                 code="profiler-overhead",
                 severity="warning",
-                message=f"recording the trace added {format_percent(overhead.share, 2)} to a step, more than {format_percent(OVERHEAD_LIMIT, 1)}",
+                message=f"recording the trace added {format_percent(overhead.share, 2)} to a step; "
+                f"the limit is {format_percent(OVERHEAD_LIMIT, 1)}",
                 hint="trust the step times, which were taken without the profiler, before the trace",
                 where="decoding",
             )

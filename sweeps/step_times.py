@@ -1,8 +1,9 @@
 """Step times against K, measured so that drift cannot pass for K.
 
-Every point is compiled and warmed up first. Then one sample is taken at a time from the point on which least time has been
-spent, so all points are spread over the same stretch of wall clock: a machine that slows down slows all of them. Small
-blocks end up with many samples and large ones with few. All samples are kept.
+Every point is compiled and warmed up first, and gets a number of samples planned from its warm-up time: an equal share of the
+time that is left. Then one sample is taken at a time from the point that is furthest behind its plan, so all points are spread
+over the same stretch of wall clock: a machine that slows down slows all of them. Small blocks end up with many samples and
+large ones with few. All samples are kept.
 """
 
 import random
@@ -19,8 +20,9 @@ from .store import RunStore
 
 NUM_WARMUP = 2
 MIN_SAMPLES = 3
+MIN_SETTLED = 8
 SETTLED = 0.01
-"""A point is settled when its median is known to about 1 %."""
+"""A point may stop at half its plan when its median is known to about 1 %."""
 
 FAILURES = (RuntimeError, MemoryError, ValueError)
 """What a backend raises when a shape does not fit or compile; such a point is a recorded value, not the end."""
@@ -53,29 +55,28 @@ class Shape:
 
 @dataclass
 class Series:
-    """One point while it is being measured."""
+    """One point while it is being measured; `planned` is how many samples it should get."""
 
     shape: Shape
     program: Program
     warmup_s: list[float]
     samples_s: list[float] = field(default_factory=list)
-    spent_s: float = 0.0
-
-    def sample(self) -> None:
-        """Take one more sample."""
-        seconds = self.program.run()
-        self.samples_s.append(seconds)
-        self.spent_s += seconds
+    planned: int = MIN_SAMPLES
 
     @property
-    def settled(self) -> bool:
-        """Whether the median is known well enough to stop."""
+    def share(self) -> float:
+        """Share of the plan that is done."""
+        return len(self.samples_s) / self.planned
+
+    @property
+    def finished(self) -> bool:
+        """Whether the plan is done, or half of it and the median is known well enough."""
         count = len(self.samples_s)
-        if count < 8:
-            return False
+        if self.share < 0.5 or count < MIN_SETTLED:
+            return count >= self.planned
         low, median, high = statistics.quantiles(self.samples_s, n=4)
         # Standard error of a median, from the interquartile range of a normal sample: 1.253 · IQR / 1.349 / √n.
-        return 1.253 * (high - low) / 1.349 / count**0.5 <= SETTLED * median
+        return count >= self.planned or 1.253 * (high - low) / 1.349 / count**0.5 <= SETTLED * median
 
     def point(self) -> TimingPoint:
         """The record of what was measured."""
@@ -116,7 +117,7 @@ def measure(
             program = build(shape)
             series.append(Series(shape, program, warmup_s=[program.run() for _ in range(NUM_WARMUP)]))
         except FAILURES as error:
-            points[shape] = _point(shape, failure=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
+            points[shape] = _failed(shape, error)
             store.put(shape.key, points[shape])
     deadline = started + budget_s
     for shape, point in _sample(series, deadline, max_samples, progress):
@@ -129,26 +130,35 @@ def _sample(
     series: Sequence[Series], deadline: float, max_samples: int, progress: Callable[[float, str], None]
 ) -> Iterable[tuple[Shape, TimingPoint]]:
     order = random.Random(0)
-    began = time.perf_counter()
     running = list(series)
+    _plan(running, deadline - time.perf_counter(), max_samples)
     while running:
-        now = time.perf_counter()
-        if now < deadline:
-            chosen = min(running, key=lambda one: (one.spent_s, order.random()))
-        else:
-            short = [one for one in running if len(one.samples_s) < MIN_SAMPLES]
-            if not short:
-                break
-            chosen = short[0]
-        progress(0.5 + 0.5 * min(1.0, (now - began) / max(deadline - began, 1e-9)), f"timing {chosen.shape.phase} K={chosen.shape.block_size}")
+        late = time.perf_counter() >= deadline
+        open_points = [one for one in running if not late or len(one.samples_s) < MIN_SAMPLES]
+        if not open_points:
+            break
+        chosen = min(open_points, key=lambda one: (one.share, order.random()))
+        progress(0.5 + 0.5 * chosen.share, f"timing {chosen.shape.phase} K={chosen.shape.block_size}")
         try:
-            chosen.sample()
+            chosen.samples_s.append(chosen.program.run())
         except FAILURES as error:
             running.remove(chosen)
-            yield chosen.shape, _point(chosen.shape, failure=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            yield chosen.shape, _failed(chosen.shape, error)
             continue
-        if len(chosen.samples_s) >= max_samples or chosen.settled:
+        if chosen.finished:
             running.remove(chosen)
             yield chosen.shape, chosen.point()
     for one in running:
         yield one.shape, one.point()
+
+
+def _plan(series: Sequence[Series], seconds: float, max_samples: int) -> None:
+    """Give every point an equal share of the seconds, in samples of its own length."""
+    for one in series:
+        fitting = int(max(seconds, 0.0) / len(series) / max(one.warmup_s[-1], 1e-9))
+        one.planned = min(max(fitting, MIN_SAMPLES), max_samples)
+
+
+def _failed(shape: Shape, error: Exception) -> TimingPoint:
+    reason = str(error).partition("\n")[0] or "no message"
+    return _point(shape, failure=f"{type(error).__name__}: {reason}")

@@ -76,7 +76,9 @@ class RunStore:
             codec.write_atomic(path, data)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise PerfError(f"the disk is full: {path.name} could not be written", f"free some space, then: {self.resume_command}") from error
+                raise PerfError(
+                    f"the disk is full: {path.name} could not be written", f"free some space, then: {self.resume_command}"
+                ) from error
             raise PerfError(f"{path} cannot be written: {error.strerror}", "check the folder and its permissions") from error
 
     @property
@@ -88,7 +90,9 @@ class RunStore:
         """The spec that the run was started with. Raises `InputError` when the folder is no run."""
         path = self.folder / SPEC_FILE
         if not path.is_file():
-            raise InputError(f"{self.folder} is not a run folder: it has no {SPEC_FILE}", "give the folder that `perf sweep-k` made")
+            raise InputError(
+                f"{self.folder} is not a run folder: it has no {SPEC_FILE}", "give the folder that `perf sweep-k` made"
+            )
         return codec.load(path, RunSpec)
 
     def begin(self, spec: RunSpec, resume: bool) -> None:
@@ -96,11 +100,15 @@ class RunStore:
         path = self.folder / SPEC_FILE
         if path.is_file():
             if not resume:
-                raise InputError(f"{self.folder} already holds a run", f"to finish it: {self.resume_command}; else choose another --out")
+                raise InputError(
+                    f"{self.folder} already holds a run", f"to finish it: {self.resume_command}; else choose another --out"
+                )
             return
         foreign = sorted(entry.name for entry in self.folder.iterdir() if entry.name != LOCK_FILE)
         if foreign:
-            raise InputError(f"{self.folder} is not empty and holds no run (found {foreign[0]})", "choose an empty or new folder for --out")
+            raise InputError(
+                f"{self.folder} is not empty and holds no run (found {foreign[0]})", "choose an empty or new folder for --out"
+            )
         self.save(SPEC_FILE, spec)
 
     @contextmanager
@@ -117,7 +125,9 @@ class RunStore:
             except OSError:
                 owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
                 who = f" (process {owner})" if owner else ""
-                raise InputError(f"another perf is writing into {self.folder}{who}", "wait for it, or choose another --out") from None
+                raise InputError(
+                    f"another perf is writing into {self.folder}{who}", "wait for it, or choose another --out"
+                ) from None
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield

@@ -90,7 +90,9 @@ def _row(row: Mapping[str, Any], where: str) -> tuple[tuple[str, int, int, int],
     numbers = {key: _number(named[key], key, where) for key in NUMBERS if named.get(key) not in (None, "")}
     phase = str(named.get("phase") or VERIFY).strip()
     if phase not in STEP_PHASES:
-        raise InputError(f"{where}: phase {phase!r} is not one of {', '.join(STEP_PHASES)}", "leave the column out for verify steps")
+        raise InputError(
+            f"{where}: phase {phase!r} is not one of {', '.join(STEP_PHASES)}", "leave the column out for verify steps"
+        )
     seconds = numbers.get("seconds", numbers["ms"] / 1e3 if "ms" in numbers else None)
     if seconds is None:
         raise InputError(f"{where} has no time: columns are {', '.join(named)}", "name one column `seconds` or `ms`")

@@ -21,7 +21,9 @@ def validate(model: FittedModel, points: Sequence[TimingPoint]) -> dict[str, Any
     audited = audit(timed, model.target, model.draft, model.hardware, model.dtype)
     kept = [point for point, verdict in zip(timed, audited.points, strict=True) if verdict.verdict != "invalid"]
     if not kept:
-        raise FitError("no trustworthy timing to validate against", "measure with a timer that waits for the device; see `perf check`")
+        raise FitError(
+            "no trustworthy timing to validate against", "measure with a timer that waits for the device; see `perf check`"
+        )
     shapes = [StepShape(phase=p.phase, batch=p.batch, query_tokens=p.block_size, context=p.context) for p in kept]
     predicted_s = seconds(values_of(model), model_work(model, shapes), model.hardware, model.dtype)
     rows = [_row(point, float(predicted)) for point, predicted in zip(kept, predicted_s, strict=True)]
@@ -29,7 +31,11 @@ def validate(model: FittedModel, points: Sequence[TimingPoint]) -> dict[str, Any
     findings = list(audited.findings)
     if len(kept) < len(timed):
         findings.append(
-            Finding(code="points-refused", severity="warning", message=f"{len(timed) - len(kept)} timings below the speed of light were left out")
+            Finding(
+                code="points-refused",
+                severity="warning",
+                message=f"{len(timed) - len(kept)} timings below the speed of light were left out",
+            )
         )
     return {
         "points": rows,

@@ -185,6 +185,7 @@ def prediction(task: str, **changes: Any) -> KPrediction:
         "worth_it": best.block_size > 1,
         "break_even_tau": (best if best.block_size > 1 else row(task, 8)).tau
         / ((best if best.block_size > 1 else row(task, 8)).speedup or 1.0),
+        "ceiling": max(r.block_size * (r.speedup or 0.0) / r.tau for r in rows if r.in_training),
         "trained_block_size": 8,
     }
     return KPrediction(**{**fields, **changes})

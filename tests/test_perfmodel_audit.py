@@ -108,7 +108,7 @@ def test_causes_follow_the_evidence():
     assert "at least 5 chips" in cause(spread)
     small = load_model("smollm2-135m")
     roomy = Hardware(
-        name="roomy", display_name="Roomy", kind="cpu", source="datasheet", bandwidth_bytes_per_s=Peak(value=1e10, source="t"),
+        name="roomy", display_name="Roomy", kind="tpu", source="datasheet", bandwidth_bytes_per_s=Peak(value=1e10, source="t"),
         flops_per_s={}, on_chip_bytes=Peak(value=1e9, source="t"),
     )  # fmt: skip
     assert "on-chip memory" in cause([point(1, 1e-3)], roomy, small)

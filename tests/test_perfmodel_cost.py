@@ -76,8 +76,9 @@ def test_commit_by_hand():
     assert cost.flops == 2 * 4 * matrices
     assert cost.weight_bytes == 2 * (matrices + 8 + 3)
     assert cost.kv_bytes == 4 * 12 * 2
-    plain = step_cost(TARGET, None, shape("commit", query_tokens=1), "bfloat16")
-    assert (plain.flops, plain.hbm_bytes) == (0, 0)
+    for draft, query_tokens in ((None, 4), (DRAFT, 1)):  # nothing to prepare without a drafter, or in plain decoding
+        plain = step_cost(TARGET, draft, shape("commit", query_tokens=query_tokens), "bfloat16")
+        assert (plain.flops, plain.hbm_bytes) == (0, 0)
 
 
 def test_a_shifted_drafter_needs_one_slot_less():
@@ -204,18 +205,19 @@ def test_costs_rise_with_everything_and_parts_stay_parts(phase, batch, tokens, c
 def test_flops_of_a_verify_step_agree_with_xla():
     """XLA's count of one verify step of a tiny target, less what it counts beyond matrix products.
 
-    The loop's attention covers every cache slot of its static capacity, seen or masked, so its attention is K x capacity pairs per
-    layer where the necessary work is the causal part; norms, softmax and rotations come on top and shrink with width.
+    The loop's attention covers every cache slot of its static capacity, seen or masked, so its attention is K x capacity pairs
+    per layer where the necessary work is the causal part; norms, softmax and rotations come on top and shrink with width.
     """
     jax = pytest.importorskip("jax")
     target = pytest.importorskip("decoding.target")
     config_module = pytest.importorskip("decoding.config")
     checkpoint = pytest.importorskip("decoding.checkpoint")
-    dims = dict(
-        architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, intermediate_size=512, vocab_size=1024, rms_norm_eps=1e-5, rope_theta=10000.0,
-        tie_word_embeddings=True, max_position_embeddings=256, hidden_act="silu",
-    )  # fmt: skip
+    dims = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 512, "vocab_size": 1024,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, "max_position_embeddings": 256,
+        "hidden_act": "silu",
+    }  # fmt: skip
     config = config_module.TargetConfig.from_json(dims)
     spec = modelspec.from_config(dims, "tiny")
     queries, context, capacity = 16, 48, 64

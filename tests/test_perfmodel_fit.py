@@ -91,7 +91,7 @@ def test_ranges_and_counts(recovered):
     assert recovered.fitted_range.tokens == (1, 8 * 1024)
     assert recovered.fitted_range.batch == (1, 8)
     assert recovered.fitted_range.context == (256, 16384)
-    assert (recovered.num_points, recovered.num_rejected) == (4 * (11 + 10 + 11), 0)
+    assert (recovered.num_points, recovered.num_rejected) == (4 * (11 + 10 + 10), 0)
     assert recovered.form == "roofline"
 
 
@@ -147,7 +147,7 @@ def published(shared_data, device):
 
 
 def test_the_published_rtx_2000_ada_table_is_explained(shared_data):
-    """No peak is known: the compute rate is a free constant. Context costs far more than reading the cache once (eager attention)."""
+    """No peak is known: the compute rate is free. Context costs far more than reading the cache once (eager attention)."""
     model = fitted(published(shared_data, "RTX 2000 Ada"), draft=None, hardware=load_hardware("rtx-2000-ada"))
     assert model.num_points == 35
     assert model.held_out_median_error < 0.03
@@ -207,7 +207,10 @@ def test_step_times_that_beat_a_micro_benchmark_raise_its_peak_not_the_efficienc
     assert "peak-raised" in {finding.code for finding in model.findings}
     assert max(abs(p.error) for p in model.points) < 0.02
     slow_memory = fit(
-        made(true | {"memory_efficiency": 1.0, "compute_efficiency": 0.8}, target=SMALL, draft=SMALL_DRAFT, hardware=machine(), dtype="float32"),
+        made(
+            true | {"memory_efficiency": 1.0, "compute_efficiency": 0.8}, target=SMALL, draft=SMALL_DRAFT, hardware=machine(),
+            dtype="float32",
+        ),
         SMALL, SMALL_DRAFT, machine(27e9, 130e9), "float32", num_draws=0,
     )  # fmt: skip
     assert slow_memory.hardware.bandwidth_bytes_per_s.value == pytest.approx(30e9, rel=0.03)
@@ -291,6 +294,12 @@ def test_too_few_or_degenerate_points_are_an_error_not_a_number(points, said):
 def test_a_bare_table_of_two_phases_is_refused():
     with pytest.raises(FitError, match="cannot share a curve"):
         fit([point(k, 0.01, phase=phase) for phase in ("verify", "draft") for k in (2, 4, 8)])
+
+
+def test_the_empty_commit_of_plain_decoding_is_no_point_of_the_law():
+    points = made(TRUE | PARTS, ALL_PHASES)
+    model = fitted([*points, point(1, 1e-5, phase="commit")], num_draws=0)
+    assert (model.num_points, model.num_rejected) == (len(points), 0)
 
 
 def test_without_a_drafter_only_verification_is_fitted():

@@ -1,5 +1,6 @@
 """The speed of light of a step, and the soft maximum above it."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -28,6 +29,13 @@ def test_the_floor_is_the_larger_of_two_times():
 
 def test_activations_may_stay_on_chip_and_are_not_in_the_floor():
     assert floor_s(cost(0, 400, 100, 1e9), TOY, "float32") == 0.5
+
+
+def test_what_a_cache_keeps_need_not_cross_the_bus_but_scratch_memory_keeps_nothing():
+    roomy = msgspec.structs.replace(TOY, on_chip_bytes=Peak(value=200.0, source="t"))
+    assert floor_s(cost(0, 400, 100), roomy, "float32") == (500 - 200) / 1e3
+    assert floor_s(cost(0, 100, 50), roomy, "float32") == 0.0
+    assert floor_s(cost(0, 400, 100), msgspec.structs.replace(roomy, kind="tpu"), "float32") == 0.5
 
 
 def test_an_unknown_peak_leaves_bandwidth_alone_and_says_so():

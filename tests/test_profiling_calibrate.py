@@ -1,11 +1,12 @@
 import jax
 import jax.numpy as jnp
+import msgspec
 import pytest
 
 from perfmodel import codec
 from perfmodel.records import Hardware
 from profiling import calibrate as module
-from profiling.calibrate import cache_path, calibrate, last_level_cache_bytes, measure, read_cache
+from profiling.calibrate import BUSY, cache_path, calibrate, last_level_cache_bytes, measure, read_cache
 from profiling.timer import time_call
 
 
@@ -38,14 +39,34 @@ def test_a_peak_is_not_below_what_a_plain_product_reaches(small):
     assert hardware.flops_per_s["float32"].value > 0.5 * 2 * 512**3 / timing.median_s
 
 
-def test_the_second_call_reads_the_cache(small, monkeypatch):
+def quiet(hardware: Hardware) -> Hardware:
+    return msgspec.structs.replace(hardware, notes=tuple(note for note in hardware.notes if note != BUSY))
+
+
+def test_a_quiet_measurement_is_read_from_the_cache(small, monkeypatch):
     assert read_cache() is None
     first = calibrate(budget_s=0.3)
     assert read_cache() == first
     assert cache_path().parent == small / "dflash-perf"
-    assert codec.load(cache_path(), Hardware) == first
+    codec.save(cache_path(), quiet(first))
     monkeypatch.setattr(module, "measure", lambda budget_s: pytest.fail("measured again"))
+    assert calibrate(budget_s=0.3) == quiet(first)
+
+
+def test_a_measurement_on_a_busy_machine_is_not_kept_for_good(small, monkeypatch):
+    first = quiet(calibrate(budget_s=0.3))
+    codec.save(cache_path(), msgspec.structs.replace(first, notes=(BUSY,)))
+    monkeypatch.setattr(module, "measure", lambda budget_s: first)
     assert calibrate(budget_s=0.3) == first
+
+
+def test_scatter_by_hand():
+    # Exclusive quartiles of 1, 1, 1, 2 are 1 and 1.75: spread 0.75; of four equal samples, none.
+    benchmark = module.Benchmark("b", "bandwidth", 8.0, lambda: None, [1.0, 1.0, 1.0, 2.0])
+    assert benchmark.spread == pytest.approx(0.75)
+    assert benchmark.best == 8.0
+    assert module._scatters(benchmark)
+    assert not module._scatters(module.Benchmark("b", "bandwidth", 8.0, lambda: None, [1.0] * 4))
 
 
 def test_a_damaged_cache_is_measured_anew(small):
@@ -57,13 +78,10 @@ def test_a_damaged_cache_is_measured_anew(small):
 
 
 def test_refresh_measures_anew(small, monkeypatch):
-    first = calibrate(budget_s=0.3)
-    monkeypatch.setattr(module, "measure", lambda budget_s: first.__class__(**{**_fields(first), "notes": ("again",)}))
+    first = quiet(calibrate(budget_s=0.3))
+    codec.save(cache_path(), first)
+    monkeypatch.setattr(module, "measure", lambda budget_s: msgspec.structs.replace(first, notes=("again",)))
     assert calibrate(budget_s=0.3, refresh=True).notes == ("again",)
-
-
-def _fields(hardware: Hardware) -> dict:
-    return {name: getattr(hardware, name) for name in hardware.__struct_fields__}
 
 
 def test_an_emulated_dtype_gets_no_peak(small, monkeypatch):

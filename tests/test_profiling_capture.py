@@ -98,7 +98,7 @@ def test_a_loop_that_does_not_wait_is_caught(tmp_path):
             with span(STEP_ANNOTATION, step_num=step), span(VERIFY):
                 results.append(slow(big, big))
         jax.block_until_ready(results)
-    assert "device_exceeds_wall" in {finding.code for finding in extract(recording.xplane).findings}
+    assert "device-exceeds-wall" in {finding.code for finding in extract(recording.xplane).findings}
 
 
 def test_recording_ends_after_its_steps(tmp_path):

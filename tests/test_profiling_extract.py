@@ -59,7 +59,7 @@ def test_a_record_of_a_trace_survives_its_file(tmp_path):
 def test_a_step_cut_off_by_the_end_is_dropped_and_said(tmp_path):
     timings = extract(write_space(tmp_path, host_loop(num_steps=5, last_is_cut=True)))
     assert timings.steps == 4
-    assert "partial_step" in codes(timings)
+    assert "partial-step" in codes(timings)
 
 
 def test_plain_decoding_without_drafts_loses_no_step(tmp_path):
@@ -67,17 +67,17 @@ def test_plain_decoding_without_drafts_loses_no_step(tmp_path):
     host.lines[0] = ("python", [event for event in host.lines[0][1] if event[0] != "draft"])
     timings = extract(write_space(tmp_path, host))
     assert timings.steps == 4
-    assert "partial_step" not in codes(timings)
+    assert "partial-step" not in codes(timings)
 
 
 def test_another_number_of_steps_than_were_run_is_an_error(tmp_path):
     timings = extract(write_space(tmp_path, host_loop()), expected_steps=7)
-    assert [finding.severity for finding in timings.findings if finding.code == "steps_mismatch"] == ["error"]
+    assert [finding.severity for finding in timings.findings if finding.code == "steps-mismatch"] == ["error"]
 
 
 def test_work_longer_than_its_region_means_that_nobody_waited(tmp_path):
     timings = extract(write_space(tmp_path, host_loop(verify_us=400.0, step_us=1000.0)))
-    found = [finding for finding in timings.findings if finding.code == "device_exceeds_wall"]
+    found = [finding for finding in timings.findings if finding.code == "device-exceeds-wall"]
     assert found[0].severity == "error"
     assert "verify" in found[0].message
 
@@ -93,7 +93,7 @@ def test_a_full_event_buffer_is_reported(tmp_path, monkeypatch):
 
 def test_busy_longer_than_the_whole_capture_is_an_error(tmp_path):
     clock = SpacePlane("Task Environment", {"profile_start_time": 1_000_000, "profile_stop_time": 1_100_000})  # 100 µs
-    assert "device_exceeds_capture" in codes(extract(write_space(tmp_path, host_loop(), clock)))
+    assert "device-exceeds-capture" in codes(extract(write_space(tmp_path, host_loop(), clock)))
 
 
 def test_work_outside_any_phase_lowers_coverage(tmp_path):
@@ -104,7 +104,7 @@ def test_work_outside_any_phase_lowers_coverage(tmp_path):
     host.line("tf_XLAPjRtCpuClient/2", *[("sum", step * 100 + at, length, stats) for step in range(4) for at, length in gaps])
     timings = extract(write_space(tmp_path, host))
     assert timings.coverage == pytest.approx(68 / 86)
-    assert "low_coverage" in codes(timings)
+    assert "low-coverage" in codes(timings)
 
 
 def test_an_operation_named_like_a_phase_is_no_annotation(tmp_path):
@@ -121,7 +121,7 @@ def test_foreign_steps_are_used_and_named(tmp_path):
     assert timings.busy_share is None
     assert timings.coverage is None
     assert timings.num_devices == 0
-    assert {"foreign_steps", "no_phases", "no_device_events"} <= codes(timings)
+    assert {"foreign-steps", "no-phases", "no-device-events"} <= codes(timings)
 
 
 def test_programs_without_annotations_make_steps(tmp_path):
@@ -137,7 +137,7 @@ def test_a_readable_trace_without_our_phases_is_no_error(tmp_path):
     timings = extract(write_space(tmp_path, SpacePlane("/host:CPU").line("worker", ("dot", 0, 5, stats))))
     assert timings.steps is None
     assert timings.phases == {}
-    assert {"no_steps", "no_phases"} <= codes(timings)
+    assert {"no-steps", "no-phases"} <= codes(timings)
 
 
 def test_host_events_of_nobody_we_know_are_refused(tmp_path):
@@ -189,13 +189,13 @@ def test_tpu_prefers_its_own_line_of_steps(tmp_path):
 def test_tpu_last_step_without_its_verify_is_dropped(tmp_path):
     timings = extract(write_space(tmp_path, tpu_chip(0, *LOOP, ("draft", 300, 20))))
     assert timings.steps == 3
-    assert "partial_step" in codes(timings)
+    assert "partial-step" in codes(timings)
 
 
 def test_tpu_chips_that_differ_are_said(tmp_path):
     timings = extract(write_space(tmp_path, tpu_chip(0, *LOOP), tpu_chip(1, *LOOP[:6])))
     assert timings.steps == 2
-    assert "uneven_devices" in codes(timings)
+    assert "uneven-devices" in codes(timings)
 
 
 def test_a_chip_without_events_is_not_counted(tmp_path):
@@ -212,7 +212,7 @@ def test_real_v6e_trace_has_a_hundred_steps_per_chip(shared_data):
     # Summed lines of chip 0 alone exceed its wall clock more than threefold.
     assert 0.99 < timings.busy_share <= 1.0
     assert timings.coverage == 0.0
-    assert {"no_phases", "low_coverage", "steps_from_repeated_module"} <= codes(timings)
+    assert {"no-phases", "low-coverage", "steps-from-repeated-module"} <= codes(timings)
 
 
 def test_a_pattern_maps_a_foreign_program_onto_a_phase(shared_data):
@@ -229,7 +229,7 @@ def test_real_mi300x_trace_has_kernels_and_no_steps(shared_data):
     assert timings.device_kind.startswith("AMD GPU")
     assert timings.steps is None
     assert timings.phases == {}
-    assert {"no_steps", "no_phases"} <= codes(timings)
+    assert {"no-steps", "no-phases"} <= codes(timings)
     assert 0 < timings.busy_share < 1
 
 

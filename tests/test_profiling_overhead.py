@@ -13,8 +13,8 @@ def test_overhead_is_the_ratio_of_medians_less_one():
 
 def test_the_interval_holds_the_true_share_and_narrows():
     random = np.random.default_rng(3)
-    few = profiler_overhead(1.1 + 0.05 * random.random(8), 1.0 + 0.05 * random.random(8))
-    many = profiler_overhead(1.1 + 0.05 * random.random(800), 1.0 + 0.05 * random.random(800))
+    few = profiler_overhead((1.1 + 0.05 * random.random(8)).tolist(), (1.0 + 0.05 * random.random(8)).tolist())
+    many = profiler_overhead((1.1 + 0.05 * random.random(800)).tolist(), (1.0 + 0.05 * random.random(800)).tolist())
     assert few.low <= many.share <= few.high
     assert many.high - many.low < (few.high - few.low) / 3
     assert many.low < 1.125 / 1.025 - 1 < many.high

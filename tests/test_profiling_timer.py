@@ -48,7 +48,7 @@ def test_a_call_with_nothing_to_wait_for_is_refused():
 
 def test_warm_up_is_kept_apart():
     taken = iter([9.0, 8.0, 1.0, 1.0, 1.0, 1.0])
-    timing = measure_until(lambda: next(taken), max_s=60, min_samples=4, num_warmup=2)
+    timing = measure_until(lambda: next(taken), max_s=60.0, min_samples=4, num_warmup=2)
     assert timing.warmup_s == (9.0, 8.0)
     assert timing.samples_s == (1.0, 1.0, 1.0, 1.0)
     array = jnp.ones(3)
@@ -67,7 +67,7 @@ def test_statistics_by_hand():
 def test_measuring_goes_on_until_samples_agree():
     # With two threes among n samples the upper quartile, at place 3 (n + 1) / 4, falls on a one from n = 11 on.
     taken = iter([1.0, 1.0, 3.0, 1.0, 3.0, 1.0, *[1.0] * 50])
-    timing = measure_until(lambda: next(taken), max_s=60, min_samples=5, spread_target=0.05)
+    timing = measure_until(lambda: next(taken), max_s=60.0, min_samples=5, spread_target=0.05)
     assert timing.spread == 0
     assert timing.samples_s[:5] == (1.0, 3.0, 1.0, 3.0, 1.0)
     assert len(timing.samples_s) == 11
@@ -83,7 +83,7 @@ def test_measuring_stops_when_the_time_is_up():
     timing = measure_until(sample_s, max_s=0.15, min_samples=1000)
     assert time.perf_counter() - begin < 2
     assert 1 <= len(timing.samples_s) <= 7
-    assert len(measure_until(sample_s, max_s=0).samples_s) == 1
+    assert len(measure_until(sample_s, max_s=0.0).samples_s) == 1
 
 
 def test_lowering_and_compiling_are_two_times():

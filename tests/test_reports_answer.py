@@ -95,6 +95,12 @@ def test_no_gain_is_said_plainly():
     assert "The limit is" not in made.sentence
 
 
+def test_a_refusal_with_a_wide_interval_says_so():
+    rows = tuple(msgspec.structs.replace(r, speedup_high=1.2) if r.block_size > 1 else r for r in prediction("chat").rows)
+    assert "reaches above 1" in answer(msgspec.structs.replace(prediction("chat"), rows=rows), run(), "").sentence
+    assert "reaches above 1" not in answer(prediction("chat"), run(), "").sentence
+
+
 def test_an_uncertain_gain_is_said_so():
     made = answer(with_best(speedup_low=0.97), run(), "")
     assert "the interval reaches 1" in made.sentence
@@ -126,6 +132,7 @@ def test_chip_cells():
         chip_cell(with_best(block_size=16, speedup=3.1, speedup_low=2.7, speedup_high=3.4)) == "3.10× (2.70–3.40) at K = 16 (15)"
     )
     assert chip_cell(with_best(extrapolated=True)).endswith(", extrapolated")
+    assert chip_cell(with_best(speedup_low=0.9)).endswith(", uncertain")
 
 
 def test_task_table_switches_plain_decoding_off():

@@ -190,6 +190,12 @@ def test_bars_are_phase_medians_in_milliseconds():
     assert figure.title.startswith("Verify takes ")
 
 
+def test_bars_come_by_task_and_block_size():
+    shuffled = (trace("chat", 8), trace("math", 8), trace("chat", 1), trace("math", 1))
+    figure = breakdown_section(inputs(traces=shuffled)).figures[0]
+    assert list(figure.data[0]["y"]) == ["math, K = 1", "math, K = 8", "chat, K = 1", "chat, K = 8"]
+
+
 def test_device_time_is_preferred_to_wall_time():
     timed = msgspec.structs.replace(
         trace("math", 8), phases={"verify": PhaseTimes(count=3, device_s_median=0.010, wall_s_median=0.012)}, timing="device"

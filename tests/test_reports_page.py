@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from report_fixture import GENERATED_AT, inputs, poisoned
 
 import reports
 from perfmodel.codec import from_document, to_document
-from perfmodel.records import AcceptanceSet, PredictionSet, Record
-from reports.evidence import EMBEDDED_BYTES_LIMIT, embedded_records
+from perfmodel.records import AcceptanceSet, Finding, PredictionSet, Record
+from reports.evidence import EMBEDDED_BYTES_LIMIT, embedded_records, gravest_first
 from reports.figure import THEMES
 from reports.inputs import PageInputs
 from reports.page import render
@@ -253,6 +254,14 @@ def test_records_that_do_not_fit_are_named_not_dropped():
     assert sum(len(e.json.encode()) for e in few if e.json) <= 2_000
 
 
+def test_findings_are_said_once_with_every_place_gravest_first():
+    def at(where, code="A", severity="info"):
+        return Finding(code=code, severity=severity, message="same", where=where)
+
+    found = gravest_first([at("math"), at("code"), at("math"), at(None, "B", "error")])
+    assert [(f.code, f.where) for f in found] == [("B", None), ("A", "math; code")]
+
+
 def test_lossless_verdict_is_on_top():
     run = inputs().run
     assert "Lossless: 4,608 tokens compared" in render(inputs())
@@ -327,3 +336,11 @@ def test_chromium_would_report_a_request(page, tmp_path):
     path.write_text(page.replace("<main>", '<main><img src="http://127.0.0.1:9/x.png">'), encoding="utf-8")
     _, console = chromium_console(path, tmp_path / "profile")
     assert "Content Security Policy" in console
+
+
+def test_no_report_module_imports_jax():
+    names = [f"reports.{path.stem}" for path in Path(reports.__file__).parent.glob("*.py") if path.stem != "__init__"]
+    code = f"import sys, {', '.join(names)}; print(sorted({{'jax', 'decoding', 'profiling'}} & set(sys.modules)))"
+    root = Path(reports.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout.strip() == "[]"

@@ -8,8 +8,11 @@ from report_fixture import DRAFT, MACHINE, flatness, inputs, poisoned, predictio
 from rich.console import Console
 
 from perfmodel.records import TraceSet
+from reports.description import describe
+from reports.documents import doctor_table, validation_table
 from reports.figure_svg import sweep_svg
-from reports.summary import describe, doctor_table, prediction_table, step_times_table, sweep_summary, validation_table
+from reports.summary import sweep_summary
+from reports.tables import prediction_table, step_times_table
 
 
 def shown(renderable) -> str:

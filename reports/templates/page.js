@@ -28,7 +28,7 @@
     const layout = paint(figure.layout, theme, "");
     layout.font.family = family;
     layout.height = figure.height;
-    if (width < 520) {
+    if (width < 440) {
       layout.font.size = 12;
       layout.margin = { ...layout.margin, l: 48, r: 8 };
       layout.height = figure.height + 40;
@@ -54,7 +54,7 @@
     const layout = layoutFor(figure, theme, width);
     element.style.height = `${layout.height}px`;
     const data = paint(figure.data, theme, "");
-    if (width < 520) data.forEach((trace) => delete trace.legendgroup); // groups would stack into one long column
+    if (width < 440) data.forEach((trace) => delete trace.legendgroup); // groups would stack into one long column
     Plotly.react(element, data, layout, config);
   }
 

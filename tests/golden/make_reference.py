@@ -123,10 +123,10 @@ def write_pair(case, folder):
     return target, draft
 
 
-def prompt_of(case):
-    """The prompt of a case, token ids."""
+def prompt_of(case, number=0):
+    """A prompt of a case, token ids."""
     size = case["prompt_tokens"]
-    return np.random.RandomState(case["seed"] + 2000).randint(case["target"]["vocab_size"], size=size).tolist()
+    return np.random.RandomState(case["seed"] + 2000 + number).randint(case["target"]["vocab_size"], size=size).tolist()
 
 
 def reference_run(target, draft, prompt, block_size, stop_token_ids=None, log=None):
@@ -163,8 +163,6 @@ def record(case):
     for block_size in BLOCK_SIZES:
         tokens, committed = reference_run(target, draft, prompt, block_size)
         runs[str(block_size)] = {"tokens": tokens, "committed": committed}
-    stopped_at, stop = stop_token(runs)
-    tokens, committed = reference_run(target, draft, prompt, stopped_at, stop_token_ids=[stop])
     log = {}
     reference_run(target, draft, prompt, LOGGED_BLOCK_SIZE, log=log)
     _prefill, *verified = log["target"]
@@ -179,7 +177,7 @@ def record(case):
         "max_new_tokens": MAX_NEW_TOKENS,
         "target_layer_ids": layer_ids,
         "runs": runs,
-        "stopped": {"block_size": stopped_at, "stop_token_id": stop, "tokens": tokens, "committed": committed},
+        "stopped": stopped_run(target, draft, case),
         "smallest_gap_of_best_two": min(gaps + draft_gaps),
     }
     arrays = {
@@ -191,17 +189,20 @@ def record(case):
     return document, arrays
 
 
-def stop_token(runs):
-    """A block size and a token that first appears inside an accepted run, not at its end, so that stopping must cut the run."""
-    for block_size in (LOGGED_BLOCK_SIZE, *BLOCK_SIZES):
-        run = runs[str(block_size)]
+def stopped_run(target, draft, case):
+    """A run that a stop token ends inside an accepted run, so that the run must be cut: the first prompt that has one."""
+    for attempt in range(200):
+        prompt = prompt_of(case, attempt + 1)
+        tokens, committed = reference_run(target, draft, prompt, LOGGED_BLOCK_SIZE)
         at = 1
-        for count in run["committed"]:
+        for count in committed:
             for place in range(at, at + count - 1):
-                if run["tokens"][place] not in run["tokens"][:place]:
-                    return block_size, run["tokens"][place]
+                if tokens[place] not in tokens[:place]:
+                    stop = tokens[place]
+                    tokens, committed = reference_run(target, draft, prompt, LOGGED_BLOCK_SIZE, stop_token_ids=[stop])
+                    return {"prompt": prompt, "stop_token_id": stop, "tokens": tokens, "committed": committed}
             at += count
-    raise SystemExit("no token to stop at inside an accepted run: change the seed")
+    raise SystemExit("no prompt has a token to stop at inside an accepted run: change the seed")
 
 
 def main():

@@ -47,7 +47,9 @@ def main() -> None:
             }
         )
     path = Path(__file__).with_name("smollm2_logits.json")
-    path.write_text(json.dumps({"stride": STRIDE, "num_tokens": NUM_TOKENS, "rows": rows}, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"stride": STRIDE, "num_tokens": NUM_TOKENS, "rows": rows}, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":
