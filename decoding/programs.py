@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.stages import Compiled, Lowered
 
@@ -134,8 +135,7 @@ def _tokens(generator: np.random.Generator, shape: tuple[int, ...], vocab_size: 
 
 
 def _filled(init: Callable[..., KVCache], config: object, batch: int, capacity: int, dtype: jax.typing.DTypeLike) -> KVCache:
-    shapes = jax.eval_shape(lambda: init(config, batch, capacity, dtype))
-    leaves, structure = jax.tree_util.tree_flatten(shapes)
-    keys = jax.random.split(jax.random.key(SEED), len(leaves))
-    filled = [CACHE_SCALE * jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree_util.tree_unflatten(structure, filled)
+    """A cache of random values. All layers hold the same ones, each in memory of its own: drawing them anew would take long."""
+    leaves, structure = jax.tree_util.tree_flatten(jax.eval_shape(lambda: init(config, batch, capacity, dtype)))
+    values = np.random.default_rng(SEED).standard_normal(leaves[0].shape, dtype=np.float32)
+    return jax.tree_util.tree_unflatten(structure, [jnp.array(CACHE_SCALE * values, dtype=leaf.dtype) for leaf in leaves])

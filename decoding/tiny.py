@@ -19,7 +19,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from perfmodel.codec import encode, write_atomic
@@ -51,7 +51,7 @@ TARGET_DOCUMENT = {
     "eos_token_id": SPECIAL_TOKENS.index(END),
     "head_dim": 32,
     "hidden_act": "silu",
-    "hidden_size": 128,
+    "hidden_size": 96,
     "intermediate_size": 256,
     "max_position_embeddings": 2048,
     "model_type": "qwen3",
@@ -65,18 +65,18 @@ TARGET_DOCUMENT = {
     "vocab_size": VOCAB_SIZE,
 }
 
-NUM_EXCHANGES = 6000
-ROW_TOKENS = 192
-"""Length of a training row; the few exchanges that are longer are left out."""
+NUM_EXCHANGES = 7000
+ROW_TOKENS = 256
+"""Length of a training row; longer than any exchange."""
 TARGET_RECIPE = Recipe(
-    num_steps=800, num_answers=12, learning_rate=4e-3, warmup_steps=40, weight_decay=0.01, average_decay=0.98, seed=SEED
+    num_steps=360, num_answers=8, learning_rate=5e-3, warmup_steps=30, weight_decay=0.01, average_decay=0.96, seed=SEED
 )
 
 NUM_ANSWERS = 540
 MAX_NEW_TOKENS = 128
 NUM_FEATURES = 3
 DRAFT_RECIPE = Recipe(
-    num_steps=600, num_answers=6, num_anchors=16, num_candidates=VOCAB_SIZE, learning_rate=3e-3, warmup_steps=40, average_decay=0.98,
+    num_steps=400, num_answers=6, num_anchors=16, num_candidates=VOCAB_SIZE, learning_rate=4e-3, warmup_steps=30, average_decay=0.97,
     short_block_size=4, short_block_share=0.4, seed=SEED,
 )  # fmt: skip
 BLOCK_SIZE = 8
@@ -93,10 +93,11 @@ _log = logging.getLogger(__name__)
 
 def make(folder: Path) -> None:
     """Write the pair as `tiny` and `tiny-dflash` under the folder."""
-    write_text_side(folder / "tiny", list(exchanges(NUM_EXCHANGES, SEED)))
-    rows = training_rows(folder / "tiny", list(exchanges(NUM_EXCHANGES, SEED)))
+    texts = list(exchanges(NUM_EXCHANGES, SEED))
+    write_text_side(folder / "tiny", texts)
+    tokens, is_answer = training_rows(folder / "tiny", texts)
     config = TargetConfig.from_json(TARGET_DOCUMENT)
-    params = fit_target(config, *rows)
+    params = fit_target(config, tokens, is_answer)
     save_target(folder / "tiny", config, params, {"synthetic": "true"})
     make_draft(folder / "tiny", folder / "tiny-dflash")
 
@@ -131,34 +132,41 @@ def train_tokenizer(texts: Sequence[Exchange]) -> Tokenizer:
     return tokenizer
 
 
-def training_rows(folder: Path, texts: Sequence[Exchange]) -> tuple[Int[np.ndarray, "b t"], Int[np.ndarray, "b 2"]]:
-    """Exchanges as padded token rows, and where the answer begins and ends in each."""
+def training_rows(folder: Path, texts: Sequence[Exchange]) -> tuple[Int[np.ndarray, "b t"], Bool[np.ndarray, "b t"]]:
+    """Exchanges packed into rows of tokens, as many whole ones as fit in each, and which tokens are answers."""
     tokenizer = load_tokenizer(folder)
     prompts = [render_chat(folder, [{"role": "user", "content": text.prompt}]) for text in texts]
     heads = tokenizer.encode_batch(prompts, add_special_tokens=False)
     tails = tokenizer.encode_batch([text.answer + END for text in texts], add_special_tokens=False)
-    pairs = [(head.ids, tail.ids) for head, tail in zip(heads, tails, strict=True) if len(head.ids) + len(tail.ids) <= ROW_TOKENS]
-    tokens = np.zeros((len(pairs), ROW_TOKENS), np.int32)
-    for row, (head, tail) in enumerate(pairs):
-        tokens[row, : len(head) + len(tail)] = head + tail
-    return tokens, np.array([(len(head), len(head) + len(tail)) for head, tail in pairs], np.int32)
+    rows: list[tuple[list[int], list[bool]]] = [([], [])]
+    for head, tail in zip(heads, tails, strict=True):
+        if len(rows[-1][0]) + len(head.ids) + len(tail.ids) > ROW_TOKENS:
+            rows.append(([], []))
+        tokens, is_answer = rows[-1]
+        tokens += head.ids + tail.ids
+        is_answer += [False] * len(head.ids) + [True] * len(tail.ids)
+    padded = np.zeros((len(rows), ROW_TOKENS), np.int32), np.zeros((len(rows), ROW_TOKENS), bool)
+    for number, (tokens, is_answer) in enumerate(rows):
+        padded[0][number, : len(tokens)] = tokens
+        padded[1][number, : len(tokens)] = is_answer
+    return padded
 
 
-def fit_target(config: TargetConfig, tokens: Int[np.ndarray, "b t"], answers: Int[np.ndarray, "b 2"]) -> target.Params:
+def fit_target(config: TargetConfig, tokens: Int[np.ndarray, "b t"], is_answer: Bool[np.ndarray, "b t"]) -> target.Params:
     """Train the target on the answers of the rows; gives the averaged parameters."""
     recipe = TARGET_RECIPE
 
     @functools.partial(jax.jit, donate_argnames=("state",))
-    def step(state: State, rows: Array, spans: Array) -> tuple[State, Array]:
-        value, gradient = jax.value_and_grad(answer_loss)(state.params, config, rows, spans)
+    def step(state: State, tokens: Array, is_answer: Array) -> tuple[State, Array]:
+        value, gradient = jax.value_and_grad(answer_loss)(state.params, config, tokens, is_answer)
         state, _ = descend(state, gradient, recipe)
         return state, value
 
     state = initial_state(initial_target(config, recipe.seed))
     for number in range(recipe.num_steps):
         chosen = np.random.default_rng([recipe.seed, number]).choice(len(tokens), recipe.num_answers, replace=False)
-        state, value = step(state, tokens[chosen], answers[chosen])
-        if (number + 1) % 50 == 0:
+        state, value = step(state, tokens[chosen], is_answer[chosen])
+        if (number + 1) % 20 == 0:
             _log.info("target step %d of %d: %.3f nats per answer token", number + 1, recipe.num_steps, value)
     return state.average
 
@@ -171,16 +179,15 @@ def initial_target(config: TargetConfig, seed: int) -> target.Params:
 
 
 def answer_loss(
-    params: target.Params, config: TargetConfig, rows: Int[Array, "b t"], spans: Int[Array, "b 2"]
+    params: target.Params, config: TargetConfig, tokens: Int[Array, "b t"], is_answer: Bool[Array, "b t"]
 ) -> Float[Array, ""]:
     """Mean cross-entropy of the answers' tokens, nats per token."""
-    batch, length = rows.shape
-    positions = jnp.broadcast_to(jnp.arange(length), rows.shape)
-    hidden, _, _ = target.forward(params, config, rows, positions, target.init_cache(config, batch, length, jnp.float32))
+    batch, length = tokens.shape
+    positions = jnp.broadcast_to(jnp.arange(length), tokens.shape)
+    hidden, _, _ = target.forward(params, config, tokens, positions, target.init_cache(config, batch, length, jnp.float32))
     log_probs = jax.nn.log_softmax(target.logits(params, config, hidden[:, :-1]), axis=-1)
-    right = jnp.take_along_axis(log_probs, rows[:, 1:, None], axis=-1)[..., 0]
-    inside = (positions[:, 1:] >= spans[:, :1]) & (positions[:, 1:] < spans[:, 1:])
-    return -jnp.sum(right * inside) / jnp.sum(inside)
+    right = jnp.take_along_axis(log_probs, tokens[:, 1:, None], axis=-1)[..., 0]
+    return -jnp.sum(right * is_answer[:, 1:]) / jnp.sum(is_answer[:, 1:])
 
 
 def make_draft(target_folder: Path, folder: Path) -> None:

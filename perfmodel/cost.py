@@ -211,14 +211,25 @@ def _dflash_draft(target: ModelSpec, draft: ModelSpec, shape: StepShape, dtype: 
 
 
 def _eagle3_draft(draft: ModelSpec, shape: StepShape, dtype: str) -> StepCost:
-    """K - 1 passes, one token each, every one reading the layer and its head again (EAGLE-3, arXiv 2503.01840)."""
-    cost = _NO_COST
+    """K - 1 passes, one token each, every one reading the layer and its head again (EAGLE-3, arXiv 2503.01840).
+
+    Pass i sees i tokens more than the first. Work is linear in the context, so K - 1 times the mean of first and last pass is
+    the sum.
+    """
+    num_passes = shape.query_tokens - 1
+    if num_passes == 0:
+        return _NO_COST
+    if _layer_kinds(draft)[1]:
+        raise InputError(f"{draft.name} has windowed layers, not priced for EAGLE-3", "use a drafter with full attention")
+    ends = [_eagle3_pass(draft, shape.batch, context, dtype) for context in (shape.context, shape.context + num_passes - 1)]
+    return (ends[0] + ends[1]).scaled(num_passes / 2)
+
+
+def _eagle3_pass(draft: ModelSpec, batch: int, context: int, dtype: str) -> StepCost:
+    one = StepShape(phase=DRAFT, batch=batch, query_tokens=1, context=context)
+    layers = _layers(draft, one, causal=True, writes_cache=True, dtype=dtype, input_width=2 * draft.hidden_size)
     vocab_size = draft.draft_vocab_size or draft.vocab_size
-    for i in range(shape.query_tokens - 1):
-        one = StepShape(phase=DRAFT, batch=shape.batch, query_tokens=1, context=shape.context + i)
-        cost += _layers(draft, one, causal=True, writes_cache=True, dtype=dtype, input_width=2 * draft.hidden_size)
-        cost += _embedding(draft, one.tokens, dtype) + _head(draft, vocab_size, one.tokens, dtype)
-    return cost
+    return layers + _embedding(draft, batch, dtype) + _head(draft, vocab_size, batch, dtype)
 
 
 def _commit(draft: ModelSpec, shape: StepShape, dtype: str) -> StepCost:

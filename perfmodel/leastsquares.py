@@ -166,7 +166,8 @@ def criterion(problem: Problem, knobs: Sequence[Knob]) -> float:
     Each constant pays ln(points) for as much of it as the points can see (ridge count Σ s²/(s² + 1) over singular values s).
     Judged before anything is pinned, because a missing term hides the others.
     """
-    values, jacobian, _ = _optimise(problem, knobs, {}, {knob.name: knob.start for knob in knobs}, START_MISFIT)
+    start = {knob.name: knob.start for knob in knobs}
+    values, jacobian, _ = _optimise(problem, knobs, {}, start, START_MISFIT, tolerance=1e-4)
     errors = log_errors(problem, values)
     strength = np.linalg.svd(jacobian, compute_uv=False) ** 2
     num_seen = float(np.sum(strength / (strength + 1.0)))
@@ -180,7 +181,9 @@ def criterion(problem: Problem, knobs: Sequence[Knob]) -> float:
 def redraw(problem: Problem, solution: Solution, rng: np.random.Generator, measured_s: np.ndarray) -> dict[str, float]:
     """The constants refitted to other times of the same points; pinned ones drawn from their priors."""
     fixed = {name: float(np.clip(knob.prior.sample(rng, 1)[0], knob.low, knob.high)) for name, knob in solution.pinned.items()}
-    values, _, _ = _optimise(problem.with_times(measured_s), solution.free, fixed, solution.values, solution.misfit, max_nfev=8)
+    values, _, _ = _optimise(
+        problem.with_times(measured_s), solution.free, fixed, solution.values, solution.misfit, max_nfev=8, tolerance=1e-4
+    )
     return values
 
 
@@ -196,6 +199,7 @@ def _optimise(
     start: Mapping[str, float],
     misfit: float,
     max_nfev: int = 60,
+    tolerance: float = 1e-7,
 ) -> tuple[dict[str, float], np.ndarray, float]:
     """Best constants, the weighted Jacobian there, and the robust cost (half of χ²)."""
     sigma = np.sqrt(misfit**2 + problem.scatter**2)
@@ -226,9 +230,9 @@ def _optimise(
         loss="soft_l1",
         f_scale=ROBUST_SCALE,
         max_nfev=max_nfev,
-        ftol=1e-7,
-        xtol=1e-7,
-        gtol=1e-7,
+        ftol=tolerance,
+        xtol=tolerance,
+        gtol=tolerance,
     )
     values = dict(fixed) | {knob.name: knob.decode(x) for knob, x in zip(free, found.x, strict=True)}
     return values, found.jac, float(found.cost)

@@ -1,6 +1,7 @@
 """The decode loop: whatever the drafter says, the answer is the target's own; and every limit holds."""
 
 import copy
+import dataclasses
 import functools
 import logging
 from contextlib import contextmanager
@@ -9,12 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoding_pairs import DRAFT as DRAFT_CONFIG
 from decoding_pairs import MASK_TOKEN_ID, VOCAB_SIZE, small_pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decoding.checkpoint import random_draft
 from decoding.loop import Decoder, generate, required_capacity
-from perfmodel.errors import InputError
+from decoding.pair import load_pair
+from decoding.prompts import Prompt
+from decoding.tasks import encode_prompt, load_prompts
+from perfmodel.errors import InputError, UnsupportedError
 from perfmodel.phases import COMMIT, DRAFT, PREFILL, STEP_ANNOTATION, VERIFY
 
 PROMPT_CAPACITY = 6
@@ -298,3 +304,63 @@ def test_waits_inside_a_phase_only_when_the_span_asks(monkeypatch, blocking, wai
     monkeypatch.setattr(jax, "block_until_ready", lambda result: calls.append(1) or wait(result))
     generate(compiled(3), PROMPTS, NEW_TOKENS, span=Recorder(blocking), max_steps=2)
     assert len(calls) == waits
+
+
+FRANCE = "What is the capital of France?"
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    """The embedded target with a drafter of random weights."""
+    try:
+        pair = load_pair("smollm2-135m", None, "float32")
+    except UnsupportedError as error:
+        pytest.skip(error.message)
+    target = pair.target_config
+    config = dataclasses.replace(
+        DRAFT_CONFIG, vocab_size=target.vocab_size, hidden_size=target.hidden_size, target_hidden_size=target.hidden_size,
+        intermediate_size=64, num_target_layers=target.num_layers, target_layer_ids=(9, 18), mask_token_id=16, head_dim=64,
+    )  # fmt: skip
+    return dataclasses.replace(pair, draft="random-dflash", draft_config=config, draft_params=random_draft(config, 0, "float32"))
+
+
+@pytest.mark.slow
+def test_the_embedded_target_answers_sensibly_and_random_drafts_change_nothing(smollm2):
+    prompt = Prompt("chat", "france", ({"role": "user", "content": FRANCE},))
+    token_ids = encode_prompt("chat", smollm2, prompt).token_ids
+    answers = []
+    for block_size in (1, 4):
+        decoder = Decoder(smollm2, block_size=block_size, batch=1, capacity=96)
+        answers.append(generate(decoder, [token_ids], 16).tokens[0])
+    assert smollm2.tokenizer.decode(answers[0]) == "The capital of France is Paris."
+    assert answers[0][-1] in smollm2.stop_token_ids
+    assert answers[1] == answers[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [("tiny", "tiny-dflash"), ("smollm2-135m", "smollm2-135m-dflash")])
+def test_positions_that_drift_cost_a_trained_drafter_its_acceptance(names):
+    """The port's classic fault: a context length that counts rejected tokens too, so that the drafter works at wrong positions."""
+    try:
+        pair = load_pair(*names, "float32")
+    except UnsupportedError as error:
+        pytest.skip(error.message)
+    prompts = [prompt.token_ids for prompt in load_prompts("math", pair, 4)]
+    block_size = pair.trained_block_size
+    decoder = Decoder(pair, block_size, len(prompts), required_capacity(max(map(len, prompts)), 48, block_size))
+    decoder.compile(max(map(len, prompts)))
+    right = generate(decoder, prompts, 48)
+    draft = decoder._programs[DRAFT]
+    drifted = copy.copy(decoder)
+    drifted._programs = decoder._programs | {
+        DRAFT: lambda target, drafter, anchor, position, cache: draft(target, drafter, anchor, position + 3, cache)
+    }
+    wrong = generate(drifted, prompts, 48)
+    assert wrong.tokens == right.tokens
+    assert tau(right) > 1.2
+    assert tau(wrong) - 1 < 0.8 * (tau(right) - 1)
+
+
+def tau(result):
+    """Committed tokens per step, pooled."""
+    return result.num_committed / sum(len(counts) for counts in result.committed)

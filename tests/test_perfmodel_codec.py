@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from perfmodel import codec
 from perfmodel.errors import InputError
 from perfmodel.records import Hardware, Peak, TimingPoint
+from record_examples import example
 
 CHIP = Hardware(
     name="chip",
@@ -18,29 +18,6 @@ CHIP = Hardware(
     bandwidth_bytes_per_s=Peak(value=23e9, source="streaming read"),
     flops_per_s={"float32": Peak(value=130e9, source="matmul")},
 )
-
-
-def example(record_type: type) -> msgspec.Struct:
-    """The smallest valid record of a type: required fields by their kind, the rest by default."""
-    schema = msgspec.json.schema(record_type)
-    definitions = schema["$defs"]
-
-    def value(node: dict) -> object:
-        if "$ref" in node:
-            return instance(definitions[node["$ref"].rsplit("/", 1)[1]])
-        if "anyOf" in node:
-            return value(node["anyOf"][0])
-        if "enum" in node:
-            return node["enum"][0]
-        kind = node.get("type")
-        if kind == "array":
-            return [value(item) for item in node.get("prefixItems", [])]
-        return {"string": "text", "integer": 2, "number": 0.5, "boolean": True, "object": {}, "null": None}[kind]
-
-    def instance(definition: dict) -> dict:
-        return {name: value(definition["properties"][name]) for name in definition.get("required", [])}
-
-    return msgspec.convert(instance(definitions[record_type.__name__]), record_type)
 
 
 @pytest.mark.parametrize("record_type", codec.SCHEMAS, ids=lambda t: t.__name__)

@@ -95,7 +95,12 @@ def test_eagle_draft_grows_with_k_and_reads_two_streams():
     assert one.flops == 2 * (wide_attention + MLP + 8 * 6) + 4 * 12 * 6
     three = step_cost(TARGET, eagle, shape("draft", query_tokens=4, context=5), "bfloat16")
     assert three.weight_bytes == 3 * one.weight_bytes
+    assert three.attention_flops == 4 * 12 * (6 + 7 + 8)
+    assert three.kv_bytes == (5 + 6 + 7 + 3) * 12 * 2  # rows read by each pass, and three written
     assert step_cost(TARGET, eagle, shape("draft", query_tokens=1), "bfloat16").flops == 0
+    windowed = msgspec.structs.replace(eagle, num_full_attention_layers=0, sliding_window=4)
+    with pytest.raises(InputError, match="windowed"):
+        step_cost(TARGET, windowed, shape("draft", query_tokens=2), "bfloat16")
     commit = step_cost(TARGET, eagle, shape("commit", query_tokens=2), "bfloat16")
     assert commit.flops == 2 * 2 * (16 * 8 + 2 * 6 * 16)
 

@@ -2,7 +2,8 @@
 
 import msgspec
 import pytest
-from report_fixture import GENERATED_AT, SURVIVAL, flatness, inputs, prediction, profile, row, run, step_times
+from report_fixture import GENERATED_AT, SURVIVAL, inputs, prediction, profile, row, run
+from report_steps import flatness, step_times
 
 from perfmodel.acceptance import load_profile
 from perfmodel.audit import audit

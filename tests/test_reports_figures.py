@@ -2,23 +2,8 @@
 
 import msgspec
 import pytest
-from report_fixture import (
-    HOST_S,
-    MACHINE,
-    SIZES,
-    audit,
-    inputs,
-    law_s,
-    limit_s,
-    measured_s,
-    model,
-    prediction,
-    profile,
-    row,
-    run,
-    step_times,
-    trace,
-)
+from report_fixture import inputs, prediction, profile, row, run, trace
+from report_steps import HOST_S, MACHINE, SIZES, audit, law_s, limit_s, measured_s, model, step_times
 
 from perfmodel.records import PhaseTimes
 from reports.acceptance import conditional_curve, heat_figure, survival_curve, tau_of

@@ -4,7 +4,8 @@ import xml.etree.ElementTree as ElementTree
 
 import msgspec
 import pytest
-from report_fixture import DRAFT, MACHINE, flatness, inputs, poisoned, prediction, step_times, trace
+from report_fixture import inputs, poisoned, prediction, trace
+from report_steps import DRAFT, MACHINE, flatness, step_times
 from rich.console import Console
 
 from perfmodel.records import TraceSet

@@ -7,7 +7,11 @@ from .prediction import Bound
 
 
 class Parameter(Record):
-    """One fitted constant. `identified` is False when the data cannot see it; then `value` is the labelled prior."""
+    """One fitted constant. `identified` is False when the data cannot see it; then `value` is the labelled prior.
+
+    `low` and `high` bound the fit, or the prior where `value` is one; they are no interval of the value. A constant at a bound
+    has no standard error.
+    """
 
     value: float
     stderr: float | None

@@ -68,8 +68,14 @@
   addEventListener("afterprint", () => { printing = false; drawAll(); });
 
   document.querySelectorAll("button[data-copy]").forEach((button) => button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
-    button.textContent = "Copied";
+    const source = document.getElementById(button.dataset.copy);
+    getSelection().selectAllChildren(source); // stays selected where the browser refuses the clipboard to a local file
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Selected";
+    }
   }));
 
   document.querySelectorAll("button[data-record]").forEach((button) => button.addEventListener("click", () => {
