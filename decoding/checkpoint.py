@@ -137,7 +137,8 @@ def _layer_tensors(prefix: str, layer: Params, q: np.ndarray, k: np.ndarray, v: 
         "mlp.gate_proj": gate, "mlp.up_proj": up, "mlp.down_proj": _wide(layer["down"]),
     }  # fmt: skip
     norms = {
-        "input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm", "self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm"
+        "input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm",
+        "self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm",
     }  # fmt: skip
     tensors = {f"{prefix}{name}.weight": value.T for name, value in linears.items()}
     return tensors | {f"{prefix}{name}.weight": _wide(layer[key]) for name, key in norms.items() if key in layer}

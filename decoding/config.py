@@ -238,7 +238,7 @@ class DraftConfig:
 def default_feature_layers(num_target_layers: int, num_features: int) -> tuple[int, ...]:
     """The 0-indexed target layers a DFlash drafter reads when its config lists none: spread from the second to the third last.
 
-    Source: the reference implementation; one feature means the middle layer, else round(1 + i (L − 4) / (n − 1)) with ties to even.
+    Source: the reference implementation; one feature is the middle layer, else round(1 + i (L − 4) / (n − 1)), ties to even.
     """
     if num_features == 1:
         return (num_target_layers // 2,)
@@ -322,7 +322,7 @@ def _take_rope(reader: _Reader) -> tuple[float, RopeScaling | None]:
 
 
 def _head_dim(reader: _Reader, model_type: str, hidden_size: int, num_heads: int) -> int:
-    # Llama's published rule derives a head_dim that is not given; Qwen3's default is 128 whatever the width, so there it must be given.
+    # Llama's own rule derives a head_dim that is not given. Qwen3's default is 128 whatever the width: there it must be given.
     if model_type == "llama" and reader.left.get("head_dim") is None:
         reader.left.pop("head_dim", None)
         if hidden_size % num_heads:

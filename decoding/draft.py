@@ -1,8 +1,8 @@
 """The DFlash drafter: one bidirectional pass over a block of mask tokens, conditioned on the target's own features.
 
 Each token's features (residual streams of several target layers, joined) pass once through `fc` and `hidden_norm`; the result is
-projected to keys and values in every drafter layer and cached. The block — the last committed token, the anchor, followed by mask
-tokens — attends to that context and to itself without a causal mask, and slot k predicts the token at its own position.
+projected to keys and values in every drafter layer and cached. The block (the last committed token, called the anchor, followed
+by mask tokens) attends to that context and to itself without a causal mask, and slot k predicts the token at its own position.
 Only the context is cached; the block's keys and values are thrown away. Embedding and head are the target's.
 Source: DFlash, arXiv 2602.06036, section 3, and the layout of the z-lab checkpoints.
 """

@@ -129,7 +129,7 @@ class Decoder:
         stops = self.pair.stop_token_ids
         per_request = jax.ShapeDtypeStruct((self.batch,), np.int32)
         prompts = jax.ShapeDtypeStruct((self.batch, prompt_capacity), np.int32)
-        lowered = {}
+        lowered: dict[str, Lowered] = {}
         lowered[PREFILL] = steps.prefill.lower(
             target_params, draft_params, prompts, per_request, per_request, target_config=target_config,
             draft_config=draft_config, capacity=self.capacity, stop_token_ids=stops,

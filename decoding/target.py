@@ -16,8 +16,8 @@ from .config import TargetConfig
 from .layers import KVCache, attend, empty_cache, linear, rms_norm, rope_table, rotate, swiglu, write_rows
 
 Params = dict[str, Any]
-"""embed [v d] · layers[i] {attn_norm, qkv [d (n+2k)h], o [nh d], mlp_norm, gate_up [d 2f], down [f d], q_norm?, k_norm?} · norm ·
-head [d v]. A tied head is stored again as a transposed copy only where that is faster; see `checkpoint`."""
+"""embed [v d] · layers[i] {attn_norm, qkv [d (n+2k)h], o [nh d], mlp_norm, gate_up [d 2f], down [f d], q_norm?, k_norm?} ·
+norm · head [d v]. A tied head is stored again as a transposed copy only where that is faster; see `checkpoint`."""
 
 
 def init_cache(config: TargetConfig, batch: int, capacity: int, dtype: jnp.dtype) -> KVCache:

@@ -1,7 +1,7 @@
 """Make the tiny synthetic pair from nothing: `python -m decoding.tiny OUT_FOLDER`.
 
 A pair small enough to ship and to decode in milliseconds, for tests and for a quick look at the tool. Random weights would not do:
-nothing would be accepted, and answers would never end. So a target of about a million weights learns templated text
+nothing would be accepted, and answers would never end. So a target of a few hundred thousand weights learns templated text
 (`decoding.tiny_text`), answers prompts of the same kind, and a DFlash drafter learns those answers by the very recipe that any
 drafter is trained with. Every draw is seeded; what is left to chance is the order of float sums in matrix products.
 Its figures say nothing of a real model.
@@ -49,10 +49,10 @@ TARGET_DOCUMENT = {
     "architectures": ["Qwen3ForCausalLM"],
     "attention_bias": False,
     "eos_token_id": SPECIAL_TOKENS.index(END),
-    "head_dim": 32,
+    "head_dim": 16,
     "hidden_act": "silu",
-    "hidden_size": 96,
-    "intermediate_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 192,
     "max_position_embeddings": 2048,
     "model_type": "qwen3",
     "num_attention_heads": 4,
@@ -65,25 +65,25 @@ TARGET_DOCUMENT = {
     "vocab_size": VOCAB_SIZE,
 }
 
-NUM_EXCHANGES = 7000
+NUM_EXCHANGES = 4500
 ROW_TOKENS = 256
 """Length of a training row; longer than any exchange."""
 TARGET_RECIPE = Recipe(
-    num_steps=360, num_answers=8, learning_rate=5e-3, warmup_steps=30, weight_decay=0.01, average_decay=0.96, seed=SEED
+    num_steps=400, num_answers=4, learning_rate=6e-3, warmup_steps=30, weight_decay=0.01, average_decay=0.96, seed=SEED
 )
 
-NUM_ANSWERS = 540
-MAX_NEW_TOKENS = 128
+NUM_ANSWERS = 360
+MAX_NEW_TOKENS = 112
 NUM_FEATURES = 3
 DRAFT_RECIPE = Recipe(
-    num_steps=400, num_answers=6, num_anchors=16, num_candidates=VOCAB_SIZE, learning_rate=4e-3, warmup_steps=30, average_decay=0.97,
+    num_steps=300, num_answers=6, num_anchors=12, num_candidates=VOCAB_SIZE, learning_rate=4e-3, warmup_steps=30, average_decay=0.97,
     short_block_size=4, short_block_share=0.4, seed=SEED,
 )  # fmt: skip
 BLOCK_SIZE = 8
 
 README = """# tiny: a synthetic pair
 
-A target of a million weights and its DFlash drafter (`../tiny-dflash`), for tests and for `perf sweep-k --quick`.
+A target of a few hundred thousand weights and its DFlash drafter (`../tiny-dflash`), for tests and for `perf sweep-k --quick`.
 Trained from nothing on templated text by `python -m decoding.tiny OUT_FOLDER`; all text, weights and the recipe are this project's own.
 Its answers are nonsense in the form of answers, and its figures are not results: they say nothing of a real model.
 """

@@ -1,7 +1,7 @@
 """Train a DFlash drafter for a target: `python -m decoding.train --help`.
 
-Four steps, each resumable: `generate` lets the target write answers, `features` computes what the drafter learns from, `fit` trains,
-and `evaluate` measures the acceptance length on answers that were held out. A drafter learns one target's way of writing, so the
+Four steps, each resumable: `generate` lets the target write answers, `features` computes what the drafter learns from, `fit`
+trains, and `evaluate` measures the acceptance length on answers that were held out. A drafter learns one target's way of writing, so the
 answers must be the target's own; the prompts must not be those it is judged on.
 """
 

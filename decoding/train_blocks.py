@@ -1,8 +1,8 @@
 """Training batches: a few answers, random anchors in each, and the label and teacher of every slot behind an anchor.
 
 Anchors are drawn anew each time an answer is visited, so one answer gives many different blocks (DFlash, section 4.2).
-The loss is taken over a candidate vocabulary per batch: all labels, the teacher's best tokens, and the most frequent tokens of the
-data. The head is most of a small drafter's work, and tokens that nobody considers add nothing to its gradient.
+The loss is taken over a candidate vocabulary per batch: all labels, the teacher's best tokens, and the most frequent tokens of
+the data. The head is most of a small drafter's work, and tokens that nobody considers add nothing to its gradient.
 """
 
 from collections.abc import Sequence

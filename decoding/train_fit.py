@@ -1,9 +1,9 @@
 """Fitting a drafter: loss, optimiser, checkpoints.
 
-The target is frozen and absent: its features and its opinion come from the shards of `train_features`. Per slot the loss mixes the
-cross-entropy with the target's next-token distribution and with the token it wrote. Slots are weighted by how much they can still
-matter: with q_k the drafter's probability of the right token, slot k counts Σ_{j≥k} Π_{i≤j} ((1 − β) q_i + β), since a later slot is
-reached only when the earlier ones hold (D-PACE, arXiv 2605.18810); `decay` weights exp(−(k−1)/γ) are DFlash's own choice.
+The target is frozen and absent: its features and its opinion come from the shards of `train_features`. Per slot the loss mixes
+the cross-entropy with the target's next-token distribution and with the token it wrote. Slots are weighted by how much they can
+still matter: with q_k the drafter's probability of the right token, slot k counts Σ_{j≥k} Π_{i≤j} ((1 − β) q_i + β), since a later
+slot is reached only when the earlier ones hold (D-PACE, arXiv 2605.18810).
 
 Features differ by orders of magnitude between channels, which no adaptive step size mends inside one matrix. Training therefore
 runs on features divided by each channel's root mean square, and the scale is folded into `fc` on export: the same function.
@@ -32,7 +32,7 @@ Params = dict[str, Any]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to fit a drafter. `block_sizes` and `block_shares` let early training use shorter, cheaper blocks."""
+    """How to fit a drafter. The first `short_block_share` of the steps use shorter blocks: cheaper, and first slots matter most."""
 
     num_steps: int
     num_answers: int = 8
@@ -74,9 +74,9 @@ def channel_scale(examples: Sequence[Example], sample: int = 256, skip: int = 4)
 
 
 def initial_params(config: DraftConfig, target_params: Params, seed: int) -> Params:
-    """A drafter that starts from the target's last layers; `fc` starts by passing on the deepest feature, with a little of the others.
+    """A drafter that starts from the target's last layers; `fc` starts by passing on the deepest feature, and a little of the others.
 
-    Each layer's input norm is folded into its projections, so that the context, which bypasses that norm, meets the same matrices.
+    Each layer's input norm is folded into its projections, so that the context, which bypasses that norm, meets what it expects.
     """
     generator = np.random.default_rng(seed)
     d, n, h = config.hidden_size, config.num_heads, config.head_dim

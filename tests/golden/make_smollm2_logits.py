@@ -2,8 +2,8 @@
 
     python tests/golden/make_smollm2_logits.py FOLDER
 
-FOLDER is what `decoding.embedded.smollm2_folder()` returns. The result, smollm2_logits.json, holds for each prompt its token ids, a
-sample of the last position's logits, and the greedy continuation in float32.
+FOLDER is what `decoding.embedded.smollm2_folder()` returns. The result, smollm2_logits.json, holds for each prompt its token
+ids, a sample of the last position's logits, and the greedy continuation in float32.
 """
 
 import json

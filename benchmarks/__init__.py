@@ -1,0 +1,1 @@
+"""Speed benchmarks, run by hand (`make bench`): ratios measured side by side, never asserted in a timed test."""
