@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .config import TargetConfig
-from .layers import KVCache, attend, empty_cache, linear, rms_norm, rope_table, rotate, swiglu, write_rows
+from .layers import KVCache, attend, empty_cache, linear, rms_norm, rope_table, rotate, swiglu, tied_head, write_rows
 
 Params = dict[str, Any]
 """embed [v d] · layers[i] {attn_norm, qkv [d (n+2k)h], o [nh d], mlp_norm, gate_up [d 2f], down [f d], q_norm?, k_norm?} ·
@@ -61,10 +61,10 @@ def embed(params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
 def logits(params: Params, config: TargetConfig, hidden: Float[Array, "b t d"]) -> Float[Array, "b t v"]:
     """Next-token logits in float32."""
     with jax.named_scope("head"):
+        if "head" not in params:
+            return tied_head(hidden, params["embed"])
         precision = jax.lax.Precision.HIGHEST if hidden.dtype == jnp.float32 else None
-        if "head" in params:
-            return jnp.matmul(hidden, params["head"], precision=precision, preferred_element_type=jnp.float32)
-        return jnp.einsum("btd,vd->btv", hidden, params["embed"], precision=precision, preferred_element_type=jnp.float32)
+        return jnp.matmul(hidden, params["head"], precision=precision, preferred_element_type=jnp.float32)
 
 
 def _layer(

@@ -75,9 +75,11 @@ TARGET_RECIPE = Recipe(
 NUM_ANSWERS = 360
 MAX_NEW_TOKENS = 112
 NUM_FEATURES = 3
+FEATURE_TOKENS = 16384
+"""Tokens of a feature shard: so many that each length of text is compiled for once."""
 DRAFT_RECIPE = Recipe(
-    num_steps=300, num_answers=6, num_anchors=12, num_candidates=VOCAB_SIZE, learning_rate=4e-3, warmup_steps=30, average_decay=0.97,
-    short_block_size=4, short_block_share=0.4, seed=SEED,
+    num_steps=250, num_answers=6, num_anchors=16, num_candidates=VOCAB_SIZE, learning_rate=5e-3, warmup_steps=20, average_decay=0.96,
+    seed=SEED,
 )  # fmt: skip
 BLOCK_SIZE = 8
 
@@ -198,8 +200,9 @@ def make_draft(target_folder: Path, folder: Path) -> None:
     prompts = list(dict.fromkeys((text.family, text.prompt) for text in exchanges(NUM_ANSWERS, SEED + 1)))
     with tempfile.TemporaryDirectory() as scratch:
         answers, features = Path(scratch) / "answers.json", Path(scratch) / "features"
-        write_answers(target_folder, prompts, answers, MAX_NEW_TOKENS, temperature=0.0, batch=64, seed=SEED)
-        _log.info("%d feature shards", len(list(write_features(params, config, read_answers(answers), layers, features))))
+        write_answers(target_folder, prompts, answers, MAX_NEW_TOKENS, temperature=0.0, batch=120, seed=SEED)
+        for path in write_features(params, config, read_answers(answers), layers, features, FEATURE_TOKENS):
+            _log.info("features: %s", path.name)
         examples = read_examples(features)
     recipe, scale = DRAFT_RECIPE, channel_scale(examples)
     sampler = Sampler(examples, config.vocab_size, recipe.num_answers, recipe.num_anchors, recipe.num_candidates, recipe.seed)

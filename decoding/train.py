@@ -186,7 +186,10 @@ def run_fit(options: argparse.Namespace) -> None:
         state = load_state(found[-1], state)
         _log.info("resumed from %s", found[-1].name)
     embed, head = params["embed"], head_of(params)
-    sampler = Sampler(train, config.vocab_size, recipe.num_answers, recipe.num_anchors, recipe.num_candidates, recipe.seed)
+    weights = dict(options.family_weight)
+    sampler = Sampler(
+        train, config.vocab_size, recipe.num_answers, recipe.num_anchors, recipe.num_candidates, recipe.seed, weights
+    )
     evaluator = Evaluator(draft, embed, head, scale, draft.block_size)
     keeper = Keeper(options.out, draft, scale, evaluator, held_out, recipe.num_steps, options.evaluate_every)
     keeper.saved_at = time.monotonic()
@@ -207,6 +210,13 @@ def run_evaluate(options: argparse.Namespace) -> list[Acceptance]:
     for row in rows:
         _log.info("%s: tau %.3f over %d steps, first draft held in %.3f", row.family, row.tau, row.num_steps, row.first)
     return rows
+
+
+def _family_weight(text: str) -> tuple[str, float]:
+    family, separator, weight = text.partition("=")
+    if not separator or not float(weight) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FAMILY=WEIGHT with a positive weight")
+    return family, float(weight)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -249,6 +259,14 @@ def parser() -> argparse.ArgumentParser:
     fitting.add_argument("--candidates", type=int, default=4096, help="columns of the head in the loss")
     fitting.add_argument("--short-block-size", type=int, default=5)
     fitting.add_argument("--short-block-share", type=float, default=0.6, help="share of the steps with the short block")
+    fitting.add_argument(
+        "--family-weight",
+        type=_family_weight,
+        action="append",
+        default=[],
+        metavar="FAMILY=WEIGHT",
+        help="visit a family more often",
+    )
     fitting.add_argument("--evaluate-every", type=int, default=250)
     fitting.add_argument("--seed", type=int, default=0)
     evaluate = verb("evaluate", "acceptance on held-out answers", run_evaluate)

@@ -5,8 +5,9 @@ The loss is taken over a candidate vocabulary per batch: all labels, the teacher
 the data. The head is most of a small drafter's work, and tokens that nobody considers add nothing to its gradient.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import jax
 import numpy as np
@@ -43,8 +44,15 @@ class Sampler:
     """Draws batches from examples; the batch of a step depends on the seed and the step's number only, so training can resume."""
 
     def __init__(
-        self, examples: Sequence[Example], vocab_size: int, num_answers: int, num_anchors: int, num_candidates: int, seed: int
-    ):
+        self,
+        examples: Sequence[Example],
+        vocab_size: int,
+        num_answers: int,
+        num_anchors: int,
+        num_candidates: int,
+        seed: int,
+        family_weights: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         self.examples = [example for example in examples if len(example.teacher_ids) >= 2]
         self.vocab_size, self.num_answers, self.num_anchors = vocab_size, num_answers, num_anchors
         self.num_candidates, self.seed = num_candidates, seed
@@ -60,17 +68,19 @@ class Sampler:
                 longer = min(other for other in self.buckets if other > length)
                 self.buckets[longer] += self.buckets.pop(length)
         self.lengths = sorted(self.buckets)
-        size = {length: sum(len(self.examples[i].teacher_ids) for i in self.buckets[length]) for length in self.lengths}
-        self.shares = np.array([size[length] for length in self.lengths], float) / sum(size.values())
+        # An answer is visited in proportion to its tokens, times its family's weight.
+        mass = [len(example.teacher_ids) * family_weights.get(example.family, 1.0) for example in self.examples]
+        self.masses = {length: np.array([mass[i] for i in self.buckets[length]]) for length in self.lengths}
+        total = sum(masses.sum() for masses in self.masses.values())
+        self.shares = np.array([self.masses[length].sum() for length in self.lengths]) / total
 
     def batch(self, step: int, block_size: int) -> Batch:
         """The batch of a step."""
         generator = np.random.default_rng([self.seed, step])
         length = self.lengths[generator.choice(len(self.lengths), p=self.shares)]
-        members = np.array(self.buckets[length])
-        mass = np.array([len(self.examples[i].teacher_ids) for i in members], float)
+        members, masses = self.buckets[length], self.masses[length]
         replace = len(members) < self.num_answers
-        chosen = generator.choice(members, self.num_answers, replace=replace, p=mass / mass.sum())
+        chosen = generator.choice(members, self.num_answers, replace=replace, p=masses / masses.sum())
         anchors = []
         for i in chosen:
             first, last = self.examples[i].prompt_length, len(self.examples[i].tokens) - 2
@@ -140,8 +150,3 @@ def _candidates(
     ordered = likely[np.sort(first)]
     rest = generator.choice(ordered[num - num_random :], min(num, len(ordered)) - (num - num_random), replace=False)
     return np.concatenate([ordered[: num - num_random], rest])
-
-
-def batch_fields() -> tuple[str, ...]:
-    """The names of a batch's arrays."""
-    return tuple(field.name for field in fields(Batch))
