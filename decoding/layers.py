@@ -27,7 +27,7 @@ def tied_head(x: Float[Array, "b t d"], embed: Float[Array, "v d"]) -> Float[Arr
     """x · embedᵀ in float32, for the embedding matrix as it is stored, [out, in].
 
     XLA's CPU library repacks its right-hand operand at every call, so on a CPU the small one goes there: (embed · xᵀ)ᵀ. The
-    barriers keep XLA from folding the transposes back into the plain product, which costs a third more core time.
+    barriers keep XLA from folding the transposes back into the plain product, which took 14 to 56 % more core time for 2 to 64 rows.
     """
     precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
 

@@ -84,6 +84,8 @@ def prefill(
     anchor = jnp.argmax(model.logits(target_params, target_config, last), axis=-1).astype(jnp.int32)
     draft_cache = None
     if draft_config:
+        assert draft_params is not None  # a drafter's config comes with its weights,
+        assert features is not None  # and with the features it asked for
         draft_cache = drafter.init_cache(draft_config, batch, capacity, dtype)
         draft_cache = drafter.extend_context(draft_params, draft_config, features, positions, draft_cache)
     stopped = jnp.isin(anchor[:, 0], jnp.asarray(stop_token_ids, dtype=jnp.int32))
@@ -154,6 +156,9 @@ def commit(
     accepted = accept_greedy(block[:, 1:], predicted)
     num_committed, remaining = cut_answer(accepted, remaining, stop_token_ids)
     if draft_config:
+        assert draft_params is not None  # a drafter's config comes with its weights,
+        assert features is not None  # the features it asked for,
+        assert draft_cache is not None  # and its cache
         positions = block_positions(position, block.shape[1])
         draft_cache = drafter.extend_context(draft_params, draft_config, features, positions, draft_cache)
     anchor = last_committed(block[:, :1], accepted.committed, num_committed)

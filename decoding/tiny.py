@@ -69,7 +69,7 @@ NUM_EXCHANGES = 4500
 ROW_TOKENS = 256
 """Length of a training row; longer than any exchange."""
 TARGET_RECIPE = Recipe(
-    num_steps=400, num_answers=4, learning_rate=6e-3, warmup_steps=30, weight_decay=0.01, average_decay=0.96, seed=SEED
+    num_steps=900, num_answers=4, learning_rate=6e-3, warmup_steps=30, weight_decay=0.01, average_decay=0.98, seed=SEED
 )
 
 NUM_ANSWERS = 360
@@ -78,7 +78,7 @@ NUM_FEATURES = 3
 FEATURE_TOKENS = 16384
 """Tokens of a feature shard: so many that each length of text is compiled for once."""
 DRAFT_RECIPE = Recipe(
-    num_steps=250, num_answers=6, num_anchors=16, num_candidates=VOCAB_SIZE, learning_rate=5e-3, warmup_steps=20, average_decay=0.96,
+    num_steps=1200, num_answers=6, num_anchors=16, num_candidates=VOCAB_SIZE, learning_rate=4e-3, warmup_steps=50, average_decay=0.99,
     seed=SEED,
 )  # fmt: skip
 BLOCK_SIZE = 8
@@ -168,7 +168,7 @@ def fit_target(config: TargetConfig, tokens: Int[np.ndarray, "b t"], is_answer: 
     for number in range(recipe.num_steps):
         chosen = np.random.default_rng([recipe.seed, number]).choice(len(tokens), recipe.num_answers, replace=False)
         state, value = step(state, tokens[chosen], is_answer[chosen])
-        if (number + 1) % 20 == 0:
+        if (number + 1) % 100 == 0:
             _log.info("target step %d of %d: %.3f nats per answer token", number + 1, recipe.num_steps, value)
     return state.average
 
@@ -212,7 +212,7 @@ def make_draft(target_folder: Path, folder: Path) -> None:
 
 
 def _log_draft(step: int, state: State, report: dict[str, Array], seconds: float) -> None:
-    if step % 50 == 0:
+    if step % 200 == 0:
         _log.info("drafter step %d: loss %.3f, %.2f tokens per step in training", step, report["loss"], report["tau"])
 
 

@@ -264,8 +264,10 @@ def code_exchange(generator: random.Random) -> Exchange:
     elif wording == 1:
         prompt = f"Write a Python function that {function.does}."
     else:
-        prompt = code_wording(f'def {name}({argument}):\n    """{function.does[0].upper()}{function.does[1:]}."""')
-    by_name = random.Random(f"{prompt} {name} {argument}")
+        shown = [generator.randint(1, 9) for _ in range(generator.randint(2, 5))]
+        doc = f"{function.does[0].upper()}{function.does[1:]}.\n\n    >>> {name}({shown})\n    {sorted(shown)}\n    "
+        prompt = code_wording(f'def {name}({argument}):\n    """{doc}"""')
+    by_name = random.Random(f"{wording} {name} {argument}")
     local = by_name.choice(LOCAL_NAMES)
     body = [line.format(x=argument, y=local) for line in (*function.body, f"return {function.result}")]
     code = "\n".join([f"def {name}({argument}):", *(f"    {line}" for line in body)])

@@ -115,7 +115,7 @@ def write_features(
 
 def read_examples(folder: Path) -> list[Example]:
     """All examples in a folder of shards, in the order of their index."""
-    examples = []
+    examples: list[Example] = []
     for path in sorted(folder.glob("shard-*.npz")):
         if path.name.endswith(".part.npz"):
             continue
