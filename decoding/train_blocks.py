@@ -16,27 +16,30 @@ from .train_features import Example
 
 _LENGTH_STEP = 64
 
+Values = np.ndarray | jax.Array
+"""NumPy when assembled, JAX inside a compiled step."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Batch:
     """Blocks of one training step; b answers, n anchors each, slots 1 … K−1, m teacher tokens, c candidates."""
 
-    features: np.ndarray
+    features: Values
     """[b s nd] float16."""
-    anchors: np.ndarray
+    anchors: Values
     """[b n] positions."""
-    anchor_tokens: np.ndarray
+    anchor_tokens: Values
     """[b n] token ids."""
-    labels: np.ndarray
+    labels: Values
     """[b n K−1] places in `candidates`."""
-    weights: np.ndarray
+    weights: Values
     """[b n K−1] 1 where the slot has a label, else 0."""
-    teacher_places: np.ndarray
+    teacher_places: Values
     """[b n K−1 m] places in `candidates`."""
-    teacher_probs: np.ndarray
+    teacher_probs: Values
     """[b n K−1 m] probabilities; 0 for tokens that are no candidates."""
-    candidates: np.ndarray
+    candidates: Values
     """[c] token ids."""
 
 

@@ -163,9 +163,9 @@ def loss(
     params: Params, config: DraftConfig, recipe: Recipe, embed: Array, head: Array, scale: Array, batch: Batch
 ) -> tuple[Array, dict[str, Array]]:
     """The weighted loss in nats per slot, and what to log: accepted prefix + 1 under teacher forcing, first-slot accuracy."""
-    inputs = block_embeddings(embed, config, batch.anchor_tokens, batch.labels.shape[-1] + 1)
-    features = batch.features.astype(jnp.float32) / scale
-    hidden = block_hidden(params, config, features, batch.anchors, inputs)[:, :, 1:]
+    inputs = block_embeddings(embed, config, jnp.asarray(batch.anchor_tokens), batch.labels.shape[-1] + 1)
+    features = jnp.asarray(batch.features, jnp.float32) / scale
+    hidden = block_hidden(params, config, features, jnp.asarray(batch.anchors), inputs)[:, :, 1:]
     logits = jnp.einsum("bntd,cd->bntc", hidden, jnp.take(head, batch.candidates, axis=0), preferred_element_type=jnp.float32)
     log_norm = jax.nn.logsumexp(logits, axis=-1)
     label_log = jnp.take_along_axis(logits, batch.labels[..., None], axis=-1)[..., 0] - log_norm
@@ -242,12 +242,12 @@ def fit(
     step_fn = jax.jit(
         lambda state, embed, head, scale, batch: update(state, config, recipe, embed, head, scale, batch), donate_argnums=(0,)
     )
-    scale = jnp.asarray(scale)
+    channel_rms = jnp.asarray(scale)
     short_until = int(recipe.short_block_share * recipe.num_steps)
     for step in range(int(state.step), recipe.num_steps):
         started = time.perf_counter()
         batch = sampler.batch(step, recipe.short_block_size if step < short_until else config.block_size)
-        state, report = step_fn(state, embed, head, scale, batch)
+        state, report = step_fn(state, embed, head, channel_rms, batch)
         jax.block_until_ready(report)
         after_step(step + 1, state, report, time.perf_counter() - started)
     return state
@@ -255,9 +255,9 @@ def fit(
 
 def save_state(path: Path, state: State) -> None:
     """Write the state to a file, whole or not at all."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+    leaves = {f"leaf{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
     part = path.with_suffix(".part.npz")
-    np.savez(part, **{f"leaf{i:04d}": leaf for i, leaf in enumerate(leaves)})
+    np.savez(part, allow_pickle=False, **leaves)
     part.replace(path)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from .audit import audit
 from .errors import FitError
 from .knobs import EFFICIENCIES, base_knobs, optional_knobs
-from .leastsquares import Problem, Solution, criterion, redraw, solve
+from .leastsquares import Knob, Problem, Solution, criterion, redraw, solve
 from .phases import COMMIT, STEP_PHASES, VERIFY
 from .records import Finding, FittedModel, FittedPoint, FittedRange, Hardware, ModelSpec, Parameter, Peak, StepShape, TimingPoint
 from .stepmodel import DENSE, ROOFLINE, dense_work, roofline_work, seconds
@@ -165,16 +165,34 @@ def _select(problem: Problem, mask: np.ndarray) -> Problem:
 
 
 def _with_terms(problem: Problem, form: str, lead: str, overhead_bound: bool) -> Solution:
-    """The plain law with the set of optional terms that the points support best, by the information criterion."""
+    """The plain law with the set of optional terms that the points support best, by the information criterion.
+
+    Terms of the curve itself are judged on the phase it is about, so that a misfit of the drafter cannot hide them; then
+    the other phases choose theirs.
+    """
     prefer = "memory_efficiency" if overhead_bound else "overhead_s"
-    base = base_knobs(problem, form, lead)
     optional = optional_knobs(problem, form, lead)
-    subsets = [subset for size in range(len(optional) + 1) for subset in combinations(optional, size)]
-    chosen = min(subsets, key=lambda subset: criterion(problem, [*base, *subset]) + TERM_GAIN * len(subset))
+    of_others = [knob for knob in optional if knob.name.endswith("_ratio")]
+    curve = _select(problem, problem.work.phases == lead)
+    chosen = _best_terms(curve, base_knobs(curve, form, lead), [knob for knob in optional if knob not in of_others])
+    base = base_knobs(problem, form, lead)
+    chosen += _best_terms(problem, (*base, *chosen), of_others)
     solution = solve(problem, [*base, *chosen], prefer)
     if "kernel" in solution.values and not _is_kernel(solution):
         solution = solve(problem, [*base, *(knob for knob in chosen if knob.name != "kernel")], prefer)
     return solution
+
+
+def _best_terms(problem: Problem, base: Sequence[Knob], optional: Sequence[Knob]) -> tuple[Knob, ...]:
+    """The optional constants worth having beside the others, by the information criterion."""
+    subsets = [subset for size in range(len(optional) + 1) for subset in combinations(optional, size) if _makes_sense(subset)]
+    return min(subsets, key=lambda subset: criterion(problem, [*base, *subset]) + TERM_GAIN * len(subset))
+
+
+def _makes_sense(subset: Sequence[Knob]) -> bool:
+    """Whether no phase gets a price of its own for arithmetic before it has one for all of its work."""
+    names = {knob.name for knob in subset}
+    return all(name.replace("_compute_ratio", "_ratio") in names for name in names)
 
 
 def _is_kernel(solution: Solution) -> bool:

@@ -20,7 +20,10 @@ EFFICIENCIES = ("memory_efficiency", "compute_efficiency")
 
 MEASURED_HEADROOM = 1.3
 """How far step times may beat a micro-benchmarked peak before the fit stops following: the peak is then raised, so that
-efficiencies stay in (0, 1]. A data sheet's peak has no headroom."""
+efficiencies stay in (0, 1]. There is headroom only where a point's own rate beats the peak; a data sheet's has none."""
+
+HEADROOM_MARGIN = 1.05
+"""A point that beats a peak stands for a true one a little higher still, since no step runs at its peak."""
 
 _KNEE = "a point well beyond the knee (larger K or batch)"
 _SIZES = "points whose bytes differ much: a long context, a larger batch, or another model size"
@@ -32,11 +35,11 @@ def base_knobs(problem: Problem, form: str, lead: str) -> tuple[Knob, ...]:
         return _dense_knobs(problem)
     others = [str(phase) for phase in np.unique(problem.work.phases) if phase != lead]
     return (
-        _efficiency("memory_efficiency", problem.hardware, _SIZES),
-        _compute(problem, problem.hardware),
+        _efficiency("memory_efficiency", problem.hardware, _beaten_bandwidth(problem, problem.hardware, lead), _SIZES),
+        _compute(problem, problem.hardware, lead),
         _exponent(),
-        _overhead(problem, lead, "overhead_s"),
-        *(_overhead(problem, phase, f"{phase}_overhead_s") for phase in others),
+        _overhead(problem, lead, lead, "overhead_s"),
+        *(_overhead(problem, phase, lead, f"{phase}_overhead_s") for phase in others),
     )
 
 
@@ -63,13 +66,14 @@ def optional_knobs(problem: Problem, form: str, lead: str) -> tuple[Knob, ...]:
     if form != DENSE and np.max(work.attention / (work.attention + work.linear)) > ATTENTION_SHARE:
         knobs.append(_ratio("attention_slowdown", 1.0, 100.0, 2.0))
     reads = work.cached / (work.cached + work.memory)
-    if form != DENSE and np.ptp(reads[work.phases == lead]) > CACHE_SHARE:
+    several_contexts = len(np.unique(work.context[work.phases == lead])) > 1
+    if form != DENSE and several_contexts and np.ptp(reads[work.phases == lead]) > CACHE_SHARE:
         knobs.append(_ratio("cache_slowdown", 1.0, 100.0, 2.0))
     if work.single.any() and not work.single.all():
         knobs.append(_ratio("kernel", 0.05, 20.0, 1.0))
     for phase in np.unique(work.phases):
         if form != DENSE and phase != lead and len(np.unique(work.linear[work.phases == phase])) >= 3:
-            knobs.append(_ratio(f"{phase}_ratio", 0.2, 5.0, 1.0))
+            knobs += [_ratio(f"{phase}_ratio", 0.2, 5.0, 1.0), _ratio(f"{phase}_compute_ratio", 0.2, 5.0, 1.0)]
     return tuple(knobs)
 
 
@@ -87,15 +91,28 @@ def _ratio(name: str, low: float, high: float, start: float) -> Knob:
     )
 
 
-def _efficiency(name: str, hardware: Hardware, remedy: str) -> Knob:
-    high = MEASURED_HEADROOM if hardware.source == "measured" else 1.0
+def _beaten_bandwidth(problem: Problem, hardware: Hardware, lead: str) -> float:
+    """By how much the fastest point of the phase beats the bandwidth peak; below 1 when none does."""
+    rates = (problem.work.memory + problem.work.cached) / problem.measured_s
+    return float(np.max(rates[problem.work.phases == lead])) / hardware.bandwidth_bytes_per_s.value
+
+
+def _beaten_rate(problem: Problem, peak: float, lead: str) -> float:
+    """By how much the fastest point of the phase beats the arithmetic peak; below 1 when none does."""
+    rates = (problem.work.linear + problem.work.attention) / problem.measured_s
+    return float(np.max(rates[problem.work.phases == lead])) / peak
+
+
+def _efficiency(name: str, hardware: Hardware, beaten: float, remedy: str) -> Knob:
+    high = min(max(1.0, HEADROOM_MARGIN * beaten), MEASURED_HEADROOM) if hardware.source == "measured" else 1.0
     return Knob(name=name, unit="1", start=PRIORS[name].mode, low=0.005, high=high, log=True, prior=PRIORS[name], remedy=remedy)
 
 
-def _compute(problem: Problem, hardware: Hardware) -> Knob:
+def _compute(problem: Problem, hardware: Hardware, lead: str) -> Knob:
     """An efficiency of the peak, or, where nobody published the peak, the rate itself."""
-    if peak_flops_per_s(hardware, problem.dtype) is not None:
-        return _efficiency("compute_efficiency", hardware, _KNEE)
+    peak = peak_flops_per_s(hardware, problem.dtype)
+    if peak is not None:
+        return _efficiency("compute_efficiency", hardware, _beaten_rate(problem, peak, lead), _KNEE)
     reached = float(np.max((problem.work.linear + problem.work.attention) / problem.measured_s))
     return Knob(
         name="compute_flops_per_s",
@@ -122,7 +139,13 @@ def _exponent() -> Knob:
     )
 
 
-def _overhead(problem: Problem, phase: str, name: str) -> Knob:
+def _is_one_size(problem: Problem, phase: str) -> bool:
+    """Whether all points of a phase read the same weights and cache, so that only K differs."""
+    here = problem.work.phases == phase
+    return len(np.unique(problem.work.batch[here])) == 1 and len(np.unique(problem.work.context[here])) == 1
+
+
+def _overhead(problem: Problem, phase: str, lead: str, name: str) -> Knob:
     fastest = float(problem.measured_s[problem.work.phases == phase].min())
     hardware = problem.hardware
     prior = PRIORS.get(name, PRIORS["overhead_s"])
@@ -130,6 +153,8 @@ def _overhead(problem: Problem, phase: str, name: str) -> Knob:
         dispatch = hardware.dispatch_s.value
         prior = Prior(dispatch, 0.5 * dispatch, 3.0 * dispatch, f"the chip's dispatch time ({hardware.dispatch_s.source})")
     high = 0.999 * fastest
+    if phase == lead and hardware is not None and hardware.dispatch_s is not None and _is_one_size(problem, phase):
+        high = min(high, prior.high)  # one size: an overhead and an efficiency would stand in for each other
     capped = Prior(min(prior.mode, 0.5 * high), min(prior.low, 0.25 * high), min(prior.high, high), prior.source)
     return Knob(
         name=name,

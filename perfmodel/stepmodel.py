@@ -79,6 +79,7 @@ class Work:
     linear: np.ndarray
     attention: np.ndarray
     batch: np.ndarray
+    context: np.ndarray
     phases: np.ndarray
     single: np.ndarray
 
@@ -110,8 +111,19 @@ def roofline_work(shapes: Sequence[StepShape], target: ModelSpec, draft: ModelSp
         memory=[cost.weight_bytes + cost.activation_bytes for cost in costs],
         cached=[cost.kv_bytes for cost in costs],
         linear=[cost.flops - cost.attention_flops for cost in costs],
-        attention=[cost.attention_flops for cost in costs],
+        attention=[cost.attention_flops * _masked(shape) for cost, shape in zip(costs, shapes, strict=True)],
     )
+
+
+def _masked(shape: StepShape) -> float:
+    """Query-key pairs that a plain attention computes over those a causal mask lets through.
+
+    The floor counts visible pairs, K·s + K(K + 1)/2. A program without a causal kernel multiplies all K·(s + K) and masks half
+    of the block; a drafter's block has no mask. At K far below s the two are one.
+    """
+    if shape.phase != VERIFY:
+        return 1.0
+    return (shape.context + shape.query_tokens) / (shape.context + (shape.query_tokens + 1) / 2)
 
 
 def dense_work(shapes: Sequence[StepShape]) -> Work:
@@ -136,6 +148,7 @@ def _work(shapes: Sequence[StepShape], **columns: list[float]) -> Work:
     return Work(
         **{name: np.asarray(column, dtype=float) for name, column in columns.items()},
         batch=np.array([shape.batch for shape in shapes], dtype=float),
+        context=np.array([shape.context for shape in shapes], dtype=float),
         phases=np.array([shape.phase for shape in shapes]),
         single=np.array([shape.phase == VERIFY and shape.tokens == 1 for shape in shapes]),
     )
@@ -148,6 +161,9 @@ def terms(values: Values, work: Work, hardware: Hardware | None, dtype: str) -> 
     """
     is_dense = "plateau_s" in values
     memory_s, compute_s = _dense_terms(values, work) if is_dense else _roofline_terms(values, work, hardware, dtype)
+    for phase, here in work.masks.items():
+        if f"{phase}_compute_ratio" in values:
+            compute_s = np.where(here, values[f"{phase}_compute_ratio"] * compute_s, compute_s)
     curve = soft_max(memory_s, compute_s, values["exponent"])
     ratio = np.ones_like(curve)
     overhead = np.zeros_like(curve)

@@ -46,7 +46,10 @@ def capacity(context: int, block_size: int) -> int:
     return -(-(context + block_size) // step) * step
 
 
-def neighbours(best: int, trained_block_size: int) -> tuple[int, ...]:
-    """Block sizes to run again around a prediction: plain decoding, the best, and one to either side."""
-    around = {1, best - 1, best, best + 1} if best > 1 else {1, 2, trained_block_size}
+def neighbours(best: int, best_drafting: int, trained_block_size: int) -> tuple[int, ...]:
+    """Block sizes to run again around a prediction: plain decoding, the best, and one to either side.
+
+    Where plain decoding is the best, the best of those that draft is held to the prediction beside the drafter's own size.
+    """
+    around = {1, best - 1, best, best + 1} if best > 1 else {1, 2, best_drafting, trained_block_size}
     return tuple(sorted(size for size in around if 1 <= size <= trained_block_size))

@@ -49,9 +49,12 @@ def test_a_width_at_the_limit_means_at_least():
 
 
 def test_the_knee_by_hand():
-    """8.04 GB of weights and 8.04 GFLOP, 5.41 MB of activations per token: K = 8.04e9 / (8.04e9 / 166 - 5.41e6) = 187 tokens."""
+    """8.04 GB of weights and 8.04 GFLOP, 5.41 MB of activations per token: K = 8.04e9 / (8.04e9 / 166 - 5.41e6) = 187 tokens.
+
+    Attention inside the block, K² pairs with the masked half, adds about 1 % to the FLOP there and takes as much off the knee.
+    """
     ideal = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "exponent": 20.0, "overhead_s": 0.0}
-    assert flatness(model_of(ideal)).knee_tokens == pytest.approx(187, rel=0.01)
+    assert flatness(model_of(ideal)).knee_tokens == pytest.approx(187 / 1.01, rel=0.01)
     halved = flatness(model_of(ideal), batch=8)
     assert halved.knee_tokens == pytest.approx(187, abs=8)
     assert halved.widths["0.10"] == pytest.approx(flatness(model_of(ideal)).widths["0.10"] / 8, abs=2)
