@@ -201,10 +201,13 @@ class _Tensors:
             )
         index = folder / "model.safetensors.index.json"
         if index.is_file():
-            wanted = set(json.loads(index.read_text())["weight_map"].values())
+            try:
+                wanted = set(json.loads(index.read_bytes())["weight_map"].values())
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise InputError(f"{index} is not an index of weights: {error!r}", "the download may be incomplete") from error
             missing = wanted - {path.name for path in files}
             if missing:
-                raise InputError(f"{folder} lacks {', '.join(sorted(missing))}", "the download may be incomplete")
+                raise InputError(f"{folder} lacks {', '.join(sorted(map(str, missing)))}", "the download may be incomplete")
             files = [path for path in files if path.name in wanted]
         self.handles: dict[str, Any] = {}
         for path in files:

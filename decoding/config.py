@@ -298,9 +298,16 @@ def _take_attention_kinds(reader: _Reader) -> None:
         raise InputError(f"{reader.where}: sliding_window is {window}", "only full attention runs here")
 
 
+def _rope_entry(reader: _Reader, name: str) -> dict[str, Any]:
+    entry = reader.take(name, default=None) or {}
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{reader.where}: {name} is {entry!r}, not an object", "check the file")
+    return dict(entry)
+
+
 def _take_rope(reader: _Reader) -> tuple[float, RopeScaling | None]:
-    parameters = dict(reader.take("rope_parameters", default=None) or {})
-    scaling = parameters or dict(reader.take("rope_scaling", default=None) or {})
+    parameters = _rope_entry(reader, "rope_parameters")
+    scaling = parameters or _rope_entry(reader, "rope_scaling")
     reader.left.pop("rope_scaling", None)
     if "rope_theta" in scaling:
         reader.left["rope_theta"] = scaling.pop("rope_theta")
@@ -310,6 +317,8 @@ def _take_rope(reader: _Reader) -> tuple[float, RopeScaling | None]:
     if kind == "default" and not {k: v for k, v in scaling.items() if v not in NEUTRAL_VALUES.get(k, ())}:
         return rope_theta, None
     if kind == "llama3" and set(scaling) == {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}:
+        if not all(isinstance(value, (int, float)) and value > 0 for value in scaling.values()):
+            raise InputError(f"{reader.where}: the RoPE scaling {scaling} is not of positive numbers", "check the file")
         return rope_theta, RopeScaling(
             factor=float(scaling["factor"]),
             low_freq_factor=float(scaling["low_freq_factor"]),

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.stages import Compiled, Lowered
 
-from perfmodel.errors import InputError
+from perfmodel.errors import InputError, UnsupportedError
 from perfmodel.phases import COMMIT, DRAFT, PREFILL, STEP_ANNOTATION, VERIFY
 
 from . import steps
@@ -116,6 +116,9 @@ class Decoder:
                 f"a prompt capacity of {prompt_capacity} tokens does not fit a cache of {self.capacity}",
                 "give the decoder a larger capacity",
             )
+        short = self.pair.shortage(self.batch, self.capacity, max(prompt_capacity, self.block_size))
+        if short is not None:
+            raise UnsupportedError(short, "ask for fewer tokens, shorter prompts or a smaller batch")
         started = time.perf_counter()
         lowered = self._lower(prompt_capacity)
         lowered_at = time.perf_counter()

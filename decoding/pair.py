@@ -6,15 +6,18 @@ can contradict each other about is therefore refused here.
 """
 
 import difflib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import msgspec
 from tokenizers import Tokenizer
 
 from perfmodel.errors import InputError, UnsupportedError
+from perfmodel.units import format_bytes
 
 from .checkpoint import Params, load_draft, load_target, random_draft, random_target, read_config
 from .config import DraftConfig, TargetConfig
@@ -67,6 +70,24 @@ class Pair:
     def trained_block_size(self) -> int | None:
         """Tokens per verify step that the drafter was trained for (anchor included); None without a drafter."""
         return None if self.draft_config is None else self.draft_config.block_size
+
+    def shortage(self, batch: int, num_slots: int, num_queries: int) -> str | None:
+        """What does not fit this machine's memory, in words; None when it fits, or when an accelerator's allocator will tell.
+
+        A host hands out memory it does not have and later kills the process, so caches, scores and logits are counted beforehand.
+        """
+        if jax.default_backend() != "cpu":
+            return None
+        config = self.target_config
+        cache = 2 * config.num_layers * config.num_kv_heads * config.head_dim * num_slots * (4 if self.dtype == "float32" else 2)
+        needed = batch * (cache + 4 * num_queries * (config.num_heads * num_slots + config.vocab_size))
+        present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed <= present:
+            return None
+        return (
+            f"batch {batch} with {num_slots} cached tokens and {num_queries} at once needs {format_bytes(needed)}; "
+            f"this machine has {format_bytes(present)}"
+        )
 
 
 def load_pair(target: str, draft: str | None, dtype: str) -> Pair:
@@ -133,12 +154,17 @@ def stop_tokens(folder: Path) -> tuple[int, ...]:
     if path.is_file():
         try:
             documents.insert(0, msgspec.json.decode(path.read_bytes()))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not JSON: {error}", "the download may be incomplete") from error
     for document in documents:
-        ids = document.get("eos_token_id")
+        ids = document.get("eos_token_id") if isinstance(document, dict) else None
         if ids is not None:
-            return (ids,) if isinstance(ids, int) else tuple(ids)
+            ids = ids if isinstance(ids, list) else [ids]
+            if not all(isinstance(token, int) and 0 <= token < 1 << 31 for token in ids):
+                raise InputError(
+                    f"{folder}: eos_token_id is {ids}, not token ids", "check config.json and generation_config.json"
+                )
+            return tuple(ids)
     return ()
 
 

@@ -61,6 +61,9 @@ def phase_program(pair: Pair, phase: Phase, block_size: int, batch: int, context
     Raises `InputError` for a phase that does not exist at this shape: K = 1 drafts nothing, and K > 1 needs a drafter.
     """
     _check(pair, phase, block_size, batch, context)
+    short = pair.shortage(batch, context + block_size, block_size)
+    if short is not None:
+        raise MemoryError(short)
     arguments, options, cache_at = _inputs(pair, phase, block_size, batch, context)
     started = time.perf_counter()
     lowered: Lowered = getattr(steps, phase).lower(*arguments, **options)

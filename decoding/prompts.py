@@ -167,5 +167,7 @@ def _prompt(path: Path, place: str, number: int, row: Any) -> Prompt:
         raise InputError(f"{path}, {place}: a damaged row of the {layout.name} layout ({error!r})", LAYOUT_HINT) from error
     if not messages or not all(isinstance(m["content"], str) and m["content"].strip() for m in messages):
         raise InputError(f"{path}, {place}: the {layout.name} row asks nothing (its text is empty or no text)", LAYOUT_HINT)
+    if any("\ud800" <= sign <= "\udfff" for m in messages for sign in m["content"]):
+        raise InputError(f"{path}, {place}: half a surrogate pair is no text", "write the character itself, in UTF-8")
     name = next((row[key] for key in ID_KEYS if key in row), number)
     return Prompt(task, str(name), tuple(messages))

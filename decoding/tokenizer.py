@@ -26,14 +26,22 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 def tokenizer_config(folder: Path) -> dict:
     """The decoded `tokenizer_config.json`, or an empty dict where the folder has none."""
     path = folder / "tokenizer_config.json"
-    return msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a JSON object: {error}", "the download may be incomplete") from error
 
 
 def chat_template(folder: Path) -> str:
     """The chat template of a checkpoint folder: its own file, else the entry in `tokenizer_config.json`."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8 text: {error}", "the download may be incomplete") from error
     template = tokenizer_config(folder).get("chat_template")
     if not isinstance(template, str):
         raise InputError(f"{folder} has no chat template", "use a checkpoint of an instruction-tuned model")
@@ -46,7 +54,11 @@ def render_chat(folder: Path, messages: Sequence[dict[str, str]], **options: obj
     `options` go to the template (for example `enable_thinking=False`).
     """
     names = {key: _content(value) for key, value in tokenizer_config(folder).items() if key.endswith("_token")}
-    return _compiled(chat_template(folder)).render(messages=list(messages), add_generation_prompt=True, **(names | options))
+    template = chat_template(folder)
+    try:
+        return _compiled(template).render(messages=list(messages), add_generation_prompt=True, **(names | options))
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise InputError(f"the chat template of {folder} fails: {error}", "check the template and the prompts' roles") from error
 
 
 @functools.cache

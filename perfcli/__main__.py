@@ -1,5 +1,7 @@
 """Entry point of `perf`, `dflash-perf` and `python -m perfcli`: runs the command and turns errors into exit codes."""
 
+import errno
+import io
 import os
 import sys
 from typing import NoReturn
@@ -14,6 +16,17 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells count it: 128 + SIGINT."""
 
 
+OF_THE_SYSTEM = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP,
+    errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT, errno.ENXIO, errno.ENODEV, errno.EMFILE,
+}  # fmt: skip
+"""What the system refuses because of a path or a disk: the person's to mend, whichever verb met it."""
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:100]}…{name[-60:]}"
+
+
 def leave_at_once() -> NoReturn:
     """End now, without tearing down: XLA's threads were interrupted in mid-work, and ending them in order can crash."""
     sys.stdout.flush()
@@ -23,6 +36,9 @@ def leave_at_once() -> NoReturn:
 
 def main() -> None:
     """Run the command line; only errors that a person can act on are caught."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot write τ shows ? in its place
     try:
         status = app.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -38,6 +54,13 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; there is nobody to tell
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in OF_THE_SYSTEM:
+            raise
+        where = f"{_shortened(str(error.filename2 or error.filename))}: " if error.filename else ""
+        click.echo(f"perf: {where}{error.strerror}", err=True)
+        click.echo("  hint: check the path, its permissions and the free space", err=True)
+        sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -1,6 +1,5 @@
 """Options that several verbs share, and the one way to print a JSON document."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +9,9 @@ import click
 from .app import PROGRAM_VERSION
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+LARGEST = 1_000_000_000
+"""Largest size that is taken: far above any batch or context, and its products still fit 64 bits."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON document on stdout.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -29,13 +31,14 @@ def integers(text: str, name: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, colon, last = part.strip().partition(":")
         try:
-            values += range(int(first), int(last) + 1) if colon else [int(first)]
+            low, high = int(first), int(last if colon else first)
         except ValueError:
-            raise click.BadParameter(f"{part.strip()!r} is not a number or a range like 1:16", param_hint=name) from None
-        if len(values) > 100_000:
+            raise click.BadParameter(f"{part.strip()[:40]!r} is not a number or a range like 1:16", param_hint=name) from None
+        if not 1 <= low <= high <= LARGEST:
+            raise click.BadParameter(f"{text[:40]!r} must hold numbers from 1 to {LARGEST:,}, ranges upwards", param_hint=name)
+        if len(values) + high - low >= 100_000:
             raise click.BadParameter("more than 100,000 values", param_hint=name)
-    if not values or min(values) < 1:
-        raise click.BadParameter(f"{text!r} must hold numbers from 1 upwards", param_hint=name)
+        values += range(low, high + 1)
     return tuple(dict.fromkeys(values))
 
 
@@ -45,7 +48,7 @@ def print_json(schema: str, version: int, body: dict[str, Any]) -> None:
 
     document = {"schema": schema, "version": version, "perf_version": PROGRAM_VERSION, **body}
     document.setdefault("findings", [])
-    sys.stdout.write(encode(document).decode())
+    click.echo(encode(document), nl=False)  # bytes: JSON is UTF-8 whatever the terminal speaks
 
 
 def print_record(record: Any) -> None:

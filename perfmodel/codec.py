@@ -127,8 +127,16 @@ def load(path: Path, record_type: type[R]) -> R:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that it is either whole or absent: temporary name in the same folder, flush, rename."""
+    """Write a file so that it is either whole or absent: temporary name in the same folder, flush, rename.
+
+    A device or pipe (`/dev/stdout`) is written to as it is, for a rename would put a file in its place.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", "give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -58,4 +58,4 @@ def format_ratio(value: float | None, digits: int = 3) -> str:
 
 def format_percent(share: float | None, digits: int = 3) -> str:
     """A share as text in per cent, for example `92.5 %`; `unknown` for None."""
-    return "unknown" if share is None or not math.isfinite(share) else f"{_digits(100 * share, digits)} %"
+    return "unknown" if share is None or not math.isfinite(100 * share) else f"{_digits(100 * share, digits)} %"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from perfmodel.errors import InputError, UntrustedError
+from perfmodel.errors import InputError, PerfError, UntrustedError
 from perfmodel.phases import STEP_ANNOTATION
 
 MAX_STEPS = 50
@@ -101,7 +101,13 @@ class Capture:
             return
         self._running = False
         begin = time.perf_counter()
-        jax.profiler.stop_trace()
+        try:
+            jax.profiler.stop_trace()
+        except jax.errors.JaxRuntimeError as error:
+            raise PerfError(
+                f"the capture could not be written: {str(error).partition(chr(10))[0]}",
+                "check the folder and the free space, then repeat",
+            ) from error
         self.stop_s = time.perf_counter() - begin
 
 

@@ -91,7 +91,8 @@ def refusal_text(prediction: KPrediction) -> str:
 def answer(prediction: KPrediction, run: Run | None, flat: str) -> Answer:
     """The answer of one prediction. `flat` is the sentence part on flatness, empty when unknown."""
     best, verdict = prediction.best, worth(prediction)
-    where = f"{place_text(prediction, run)}, {prediction.target} + {prediction.draft}, {prediction.task}"
+    pair = " + ".join(name for name in (prediction.target, prediction.draft) if name)
+    where = ", ".join(part for part in (place_text(prediction, run), pair, prediction.task) if part)
     gain = speedup_text(best.speedup, best.speedup_low, best.speedup_high)
     speculates = verdict in ("yes", "undecided") and best.block_size > 1
     if speculates:

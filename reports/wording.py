@@ -77,7 +77,7 @@ def place_text(prediction: KPrediction, run: Run | None) -> str:
         return f"On this machine ({machine_text(run.environment)})"
     if prediction.source == "datasheet":
         return f"On {prediction.hardware} by its datasheet"
-    return f"On {prediction.hardware}"
+    return f"On {prediction.hardware}" if prediction.hardware else "By the given step times"
 
 
 def check_at(checks: Sequence[CheckedK], task: str, block_size: int) -> CheckedK | None:

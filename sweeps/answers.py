@@ -4,6 +4,7 @@ Greedy speculative decoding must give the very tokens of plain decoding. In floa
 prompt of every sweep; in bfloat16 near-ties may flip, so there the comparison says nothing and is left out.
 """
 
+import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from decoding.loop import Decoder, generate, no_span
 from decoding.pair import Pair
 from perfmodel.records import DecodeRun
-from profiling.capture import capture
+from profiling.capture import PROFILE_FOLDER, capture
 
 from .store import RunStore
 
@@ -50,10 +51,13 @@ class Decoders:
 
 
 def answer(job: Job, decoders: Decoders, store: RunStore) -> DecodeRun:
-    """The job's decode run, read back when it was finished before. A failure is kept as the run's value."""
+    """The job's decode run, read back when it was finished before and its capture is still there."""
     found = store.get(job.key, DecodeRun)
-    if found is not None:
+    if found is not None and (found.trace is None or (store.folder / found.trace).is_file()):
         return found
+    if job.trace:
+        # A sweep that was stopped in mid-answer left a capture of half of it.
+        shutil.rmtree(store.trace_folder / PROFILE_FOLDER / job.trace, ignore_errors=True)
     decoder, compile_s = decoders.get(job.block_size, len(job.prompts))
     session = capture(store.trace_folder, job.trace, max_steps=MAX_TRACED_STEPS) if job.trace else nullcontext()
     with session as traced:

@@ -14,6 +14,7 @@ from perfmodel.records import AcceptanceProfile, FittedModel, KPrediction
 from perfmodel.steptime import StepSeconds, datasheet_steps, fitted_steps
 
 from .analysis import DATASHEET_LABEL
+from .grid import MAX_BLOCK_SIZE
 
 DEFAULT_WIDTH = 16
 """Block sizes range up to this where neither the drafter nor the user says how far."""
@@ -39,9 +40,11 @@ def predict_from(
         raise InputError(
             "step times must come from exactly one of --model, --hardware and --step-times", "see perf predict --help"
         )
+    _refuse_beyond([*(block_sizes or ()), *(size for size, _ in taus)])
     profiles = _profiles(acceptance, survival, taus, required=step_times is None)
     if step_times is not None:
         table = read_cycles(step_times)
+        _refuse_beyond([cycle.block_size for cycle in table])
         return tuple(predict_table(table, profile) for profile in profiles or (None,))
     fitted = None if model is None else codec.load(model / "model.json" if model.is_dir() else model, FittedModel)
     return tuple(
@@ -50,6 +53,11 @@ def predict_from(
         for batch in batches
         for context in contexts
     )
+
+
+def _refuse_beyond(block_sizes: Sequence[int]) -> None:
+    if max(block_sizes, default=1) > MAX_BLOCK_SIZE:
+        raise InputError(f"a block size is above {MAX_BLOCK_SIZE}", "drafters are trained for 4 to 32")
 
 
 def _profiles(

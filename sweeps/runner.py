@@ -186,7 +186,8 @@ def _check(sweep: Sweep, predictions: tuple[KPrediction, ...], budget_s: float) 
     checks: list[CheckedK] = []
     for index, prediction in enumerate(predictions):
         rows = {row.block_size: row for row in prediction.rows}
-        drafting = max((row for row in prediction.rows if row.block_size > 1 and row.in_training), key=lambda row: row.speedup or 0.0)
+        drafts = [row for row in prediction.rows if row.block_size > 1 and row.in_training]
+        drafting = max(drafts, key=lambda row: row.speedup or 0.0, default=prediction.best)
         around = neighbours(prediction.best.block_size, drafting.block_size, sweep.block_size)
         sizes = [size for size in around if size in rows]
         predicted = {size: (rows[size].speedup, rows[size].tpot_s) for size in sizes}

@@ -47,9 +47,14 @@ class RunStore:
         return self._part(key).is_file()
 
     def get(self, key: str, record_type: type[R]) -> R | None:
-        """A finished part, or None."""
+        """A finished part, or None. Raises `InputError` when it was damaged since."""
         path = self._part(key)
-        return codec.load(path, record_type) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            return codec.load(path, record_type)
+        except InputError as error:
+            raise InputError(error.message, f"delete it, then: {self.resume_command}") from error
 
     def put(self, key: str, record: Record) -> None:
         """Keep a finished part. Raises `PerfError` when the disk is full."""

@@ -64,7 +64,7 @@ def test_other_drafters_are_refused(shared_data: Path, name: str, reason: str) -
 @pytest.mark.parametrize(
     ("key", "value"),
     [("attention_bias", True), ("use_sliding_window", True), ("sliding_window", 4096), ("layer_types", ["sliding_attention"] * 8),
-     ("hidden_act", "gelu"), ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}), ("num_experts", 8)],
+     ("hidden_act", "gelu"), ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}), ("rope_scaling", "yarn"), ("num_experts", 8)],
 )  # fmt: skip
 def test_a_key_that_changes_the_result_is_named(key: str, value: object) -> None:
     TargetConfig.from_json(QWEN3)

@@ -2,14 +2,18 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax.numpy as jnp
 import pytest
 from decoding_pairs import DRAFT, TARGET, small_pair
 from golden import make_reference
 
+from decoding.checkpoint import load_target
+from decoding.loop import Decoder
 from decoding.pair import DRAFTS, TARGETS, check_compatible, find_folder, load_pair, stop_tokens
-from perfmodel.errors import InputError
+from decoding.tokenizer import render_chat
+from perfmodel.errors import InputError, UnsupportedError
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +100,43 @@ def test_a_damaged_generation_config_is_refused(tmp_path):
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(InputError, match="not JSON"):
         stop_tokens(tmp_path)
+
+
+@pytest.mark.parametrize("ids", ["</s>", [2, "x"], -5, {}, 2**40, 1.5])
+def test_stop_tokens_that_are_no_ids_are_refused(tmp_path, ids):
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": ids}))
+    with pytest.raises(InputError, match="eos_token_id"):
+        stop_tokens(tmp_path)
+
+
+def test_more_than_the_machine_has_is_named_before_it_is_asked_for():
+    pair = small_pair(seed=0)
+    assert pair.shortage(batch=1, num_slots=256, num_queries=8) is None
+    assert "this machine has" in (pair.shortage(batch=10**9, num_slots=256, num_queries=8) or "")
+    decoder = Decoder(pair, block_size=1, batch=10**9, capacity=256)
+    with pytest.raises(UnsupportedError, match="needs"):
+        decoder.compile(8)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("tokenizer_config.json", "{", "not a JSON object"),
+        ("tokenizer_config.json", "[]", "not a JSON object"),
+        ("chat_template.jinja", "{% for %}", "fails"),
+        ("chat_template.jinja", "{{ 1 / 0 }}", "fails"),
+        ("chat_template.jinja", "{{ messages[9].x.y }}", "fails"),
+    ],
+)
+def test_a_damaged_chat_template_is_refused(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        render_chat(tmp_path, [{"role": "user", "content": "hi"}])
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"weight_map": []}', '{"weight_map": {"a": []}}'])
+def test_a_damaged_index_of_weights_is_refused(tmp_path, folders, text):
+    shutil.copytree(folders[0], tmp_path / "target")
+    (tmp_path / "target" / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(InputError, match="not an index"):
+        load_target(tmp_path / "target", "float32")

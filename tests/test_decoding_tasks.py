@@ -84,6 +84,7 @@ def test_reads_arrays_gzip_blank_lines_and_a_byte_order_mark(tmp_path):
         ("a.jsonl", b'{"prompt": "a"}\n"b"\n', "line 2: not a JSON object"),
         ("a.jsonl", b'{"prompt": "  "}', "line 1: the plain row asks nothing"),
         ("a.jsonl", b'{"prompt": 5}', "line 1: the plain row asks nothing"),
+        ("a.jsonl", b'{"prompt": "\\ud800"}', "line 1: half a surrogate pair"),
         ("a.jsonl", b'{"turns": []}', "line 1: a damaged row of the MT-Bench layout"),
         ("a.jsonl", b'{"messages": [{"role": "user"}]}', "line 1: a damaged row of the messages layout"),
         ("a.jsonl", b'{"messages": [{"role": "assistant", "content": "x"}]}', "asks nothing"),

@@ -1,6 +1,7 @@
 """The command line: every verb has help and stands in the docs; each family of errors has its exit code and one clear line."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,11 @@ def test_help_imports_nothing_heavy() -> None:
         (["extract", "x", "--phase", "verify"], 2, ["PHASE=REGEX"]),
         (["extract", "x", "--phase", "verify=("], 2, ["regular expression"]),
         (["fit", "absent.csv"], 2, ["does not exist"]),
+        (["show", "x" * 10_000], 2, ["…", "name too long", "hint"]),
+        (["predict", "--hardware", "h100", "--survival", "0.9", "--k", "1:99999999999"], 2, ["1,000,000,000"]),
+        (["predict", "--hardware", "h100", "--survival", "0.9", "--k", "5:1"], 2, ["ranges upwards"]),
+        (["predict", "--hardware", "h100", "--survival", "0.9", "--k", "9000"], 2, ["above 8192"]),
+        (["predict", "--hardware", "h100", "--tau", "99999999999999999999:5"], 2, ["above 8192"]),
     ],
 )
 def test_wrong_use_is_one_line_a_hint_and_exit_2(args: list[str], status: int, words: list[str]) -> None:
@@ -85,6 +91,14 @@ def test_wrong_use_is_one_line_a_hint_and_exit_2(args: list[str], status: int, w
     assert "Traceback" not in result.stderr
     for word in words:
         assert word in result.stderr
+
+
+def test_a_terminal_without_greek_is_written_to_all_the_same() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    args = [sys.executable, "-m", "perfcli", "predict", "--hardware", "h100", "--survival", "0.9"]
+    result = subprocess.run(args, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "?" in result.stdout
 
 
 def test_impossible_timings_are_exit_3(shared_data: Path, tmp_path: Path) -> None:

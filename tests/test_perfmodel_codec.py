@@ -1,14 +1,15 @@
 """Records survive the trip to disk, old versions load, newer ones and damage are refused by name."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from record_examples import example
 
 from perfmodel import codec
 from perfmodel.errors import InputError
 from perfmodel.records import Hardware, Peak, TimingPoint
-from record_examples import example
 
 CHIP = Hardware(
     name="chip",
@@ -111,6 +112,21 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkey
         codec.write_atomic(path, b"half")
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["chip.json"]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    codec.write_atomic(path, b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert path.is_fifo()
+
+
+def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        codec.write_atomic(tmp_path, b"x")
 
 
 def test_absent_knowledge_is_null_never_nan() -> None:

@@ -1,9 +1,18 @@
 """Comparing speculative with plain tokens: the first difference is found, wherever it is."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
 from perfmodel.records import DecodeRun
-from sweeps.answers import compare
+from sweeps import answers
+from sweeps.answers import Job, answer, compare
 from sweeps.decodes import jobs
 from sweeps.intervals import median_interval
+from sweeps.store import RunStore
 
 
 def run(tokens: list[list[int]], block_size: int = 8) -> DecodeRun:
@@ -50,7 +59,12 @@ def test_jobs_cover_plain_and_drafted_answers_of_every_task() -> None:
     assert len(set(keys)) == len(keys)
     batch = {(job.task, job.block_size) for job in must if len(job.prompts) == 2}
     assert batch == {("math", 8), ("math", 1), ("chat", 8), ("chat", 1)}
-    assert {(job.block_size, job.trace is not None) for job in must if len(job.prompts) == 1} == {(8, False), (8, True), (1, False), (1, True)}
+    assert {(job.block_size, job.trace is not None) for job in must if len(job.prompts) == 1} == {
+        (8, False),
+        (8, True),
+        (1, False),
+        (1, True),
+    }
     assert {job.block_size for job in may} == {4, 2}
     assert all(job.trace is None for job in may)
 
@@ -60,3 +74,56 @@ def test_the_interval_of_a_median_is_made_of_order_statistics() -> None:
     assert median_interval(range(1, 21)) == (6, 15)
     assert median_interval([3.0]) == (3.0, 3.0)
     assert median_interval([1.0, 2.0, 5.0]) == (1.0, 5.0)
+
+
+class Recorder:
+    """Stands in for decoder, loop and profiler; like the profiler, it refuses a folder that already holds a capture."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.num_decoded = 0
+        self.stopped = False
+        monkeypatch.setattr(answers, "capture", self.capture)
+        monkeypatch.setattr(answers, "generate", self.generate)
+
+    def get(self, block_size: int, batch: int) -> tuple[None, float]:
+        return None, 0.0
+
+    @contextmanager
+    def capture(self, folder: Path, name: str, max_steps: int) -> Iterator[SimpleNamespace]:
+        path = folder / "plugins" / "profile" / name / "host.xplane.pb"
+        assert not path.exists(), "already holds a capture"
+        path.parent.mkdir(parents=True)
+        try:
+            yield SimpleNamespace(span=None, xplane=path)
+        finally:
+            path.write_bytes(b"trace")
+
+    def generate(self, *_args: object, **_options: object) -> SimpleNamespace:
+        if self.stopped:
+            raise KeyboardInterrupt
+        self.num_decoded += 1
+        return SimpleNamespace(tokens=((1,),), committed=((),), ttft_s=0.1, decode_s=0.0, step_wall_s=())
+
+
+def test_a_capture_that_was_stopped_is_recorded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, store = Recorder(monkeypatch), RunStore(tmp_path)
+    job = Job("decode-math-K8", "math", 8, ((1, 2),), 4, trace="math-K8")
+    recorder.stopped = True
+    with pytest.raises(KeyboardInterrupt):
+        answer(job, recorder, store)  # type: ignore[arg-type]
+    recorder.stopped = False
+    found = answer(job, recorder, store)  # type: ignore[arg-type]
+    assert found.trace is not None
+    assert answer(job, recorder, store) == found  # type: ignore[arg-type]
+    assert recorder.num_decoded == 1
+
+
+def test_a_run_whose_capture_was_deleted_is_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, store = Recorder(monkeypatch), RunStore(tmp_path)
+    job = Job("decode-math-K8", "math", 8, ((1, 2),), 4, trace="math-K8")
+    trace = answer(job, recorder, store).trace  # type: ignore[arg-type]
+    assert trace is not None
+    (tmp_path / trace).unlink()
+    answer(job, recorder, store)  # type: ignore[arg-type]
+    assert (tmp_path / trace).is_file()
+    assert recorder.num_decoded == 2

@@ -68,7 +68,9 @@ def test_the_trace_agrees_with_the_run(swept: tuple[Path, dict[str, Any]]) -> No
         assert timings.steps == len(timings.step_seconds)
         assert timings.timing == "host"
         assert "verify" in timings.phases
-        assert sum(times.wall_s_median or 0 for name, times in timings.phases.items() if name != "prefill") <= max(timings.step_seconds)
+        assert sum(times.wall_s_median or 0 for name, times in timings.phases.items() if name != "prefill") <= max(
+            timings.step_seconds
+        )
         assert all(gap >= 0 for gap in timings.host_gap_s)
 
 

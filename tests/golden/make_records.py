@@ -10,8 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from perfmodel import codec
 from record_examples import example
+
+from perfmodel import codec
 
 if __name__ == "__main__":
     folder = Path(__file__).parent / "records"
