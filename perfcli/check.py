@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from .options import json_option, out_option, print_json
-from .source import SOURCE_HELP, read_source
+from .source import add_table_help, read_source
 
 
 @click.command("check", short_help="Hold timings against the speed of light, their spread and the host's share.")
@@ -48,4 +48,4 @@ def command(
     return 3 if result.num_invalid else 0
 
 
-command.help = f"{command.help}\n\n{SOURCE_HELP}"
+add_table_help(command)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from .options import json_option, out_option, print_json
-from .source import SOURCE_HELP, read_source
+from .source import add_table_help, read_source
 
 
 @click.command("fit", short_help="Fit the roofline to timings and write model.json.")
@@ -49,4 +49,4 @@ def command(
         click.echo(f"written to {out}")
 
 
-command.help = f"{command.help}\n\n{SOURCE_HELP}"
+add_table_help(command)

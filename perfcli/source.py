@@ -1,11 +1,19 @@
 """Where timings come from, and what is known about them: shared by `fit`, `check` and `validate`."""
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SOURCE_HELP = """A table has the columns tokens (block size × batch) or block_size, batch (default 1), context (default 0), and
+import click
+
+_TABLE_HELP = """A table has the columns tokens (block size × batch) or block_size, batch (default 1), context (default 0), and
 seconds or ms; phase is optional. See docs/formats.md."""
+
+
+def add_table_help(command: click.Command) -> None:
+    """Say in a verb's help what a table looks like."""
+    command.help = f"{inspect.cleandoc(command.help or '')}\n\n{_TABLE_HELP}"
 
 
 @dataclass(frozen=True)

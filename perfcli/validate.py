@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from .options import json_option, print_json
-from .source import SOURCE_HELP, read_source
+from .source import add_table_help, read_source
 
 
 @click.command("validate", short_help="Compare a fitted model with points it was not fitted to.")
@@ -37,4 +37,4 @@ def command(model: Path, source: Path, as_json: bool) -> None:
     Console().print(validation_table(document))
 
 
-command.help = f"{command.help}\n\n{SOURCE_HELP}"
+add_table_help(command)
