@@ -79,6 +79,7 @@ def masked(page: str) -> str:
     for asset in ("page.css", "page.js"):
         text = text.replace((Path(reports.__file__).parent / "templates" / asset).read_text(encoding="utf-8"), asset)
     text = re.sub(r'(id="record-\d+">)[^<]*', r"\1RECORD", text)
+    text = re.sub(r"(</button> )[\d.]+ [kM]?B", r"\1SIZE", text)
     return re.sub(r"-?\d+\.\d{3,}(?:e-?\d+)?", lambda match: f"{float(match.group()):.4g}", text)
 
 
