@@ -120,7 +120,7 @@ def answer(prediction: KPrediction, run: Run | None, flat: str) -> Answer:
 
 def measured_text(prediction: KPrediction, run: Run | None) -> str:
     """The measured check at the best K in words; empty when there was none."""
-    check = check_at(run.checks, prediction.task, prediction.best.block_size) if run else None
+    check = check_at(run.checks, prediction) if run else None
     return f"measured: {checked_text(check)}" if check and prediction.source == "measured" else ""
 
 
@@ -169,7 +169,7 @@ def task_table(inputs: PageInputs) -> Table:
 def task_row(inputs: PageInputs, prediction: KPrediction, several: bool) -> tuple[str, ...]:
     """One row of the task table."""
     best, profile = prediction.best, profile_of(inputs, prediction)
-    check = check_at(inputs.run.checks if inputs.run else (), prediction.task, best.block_size)
+    check = check_at(inputs.run.checks if inputs.run else (), prediction)
     speculates = best.block_size > 1
     low, high = prediction.plateau
     return (

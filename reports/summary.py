@@ -26,7 +26,7 @@ def sweep_summary(inputs: PageInputs, report: str) -> RenderableType:
     predictions = inputs.predictions.here if inputs.predictions else ()
     parts: list[RenderableType] = []
     if predictions:
-        parts.append(answer_table(inputs, predictions))
+        parts.append(answer_table(inputs, first_per_task(predictions)))
     facts = [("verify", flat_sentence(inputs) or "flat width unknown")]
     if inputs.run is not None:
         facts.append(("lossless", lossless_text(inputs.run)))
@@ -45,7 +45,7 @@ def answer_table(inputs: PageInputs, predictions: Sequence[KPrediction]) -> Tabl
     rows = []
     for p in predictions:
         profile, best = profile_of(inputs, p), p.best
-        check = check_at(checks, p.task, best.block_size)
+        check = check_at(checks, p)
         speculates = best.block_size > 1
         rows.append(
             (

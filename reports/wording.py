@@ -80,9 +80,11 @@ def place_text(prediction: KPrediction, run: Run | None) -> str:
     return f"On {prediction.hardware}" if prediction.hardware else "By the given step times"
 
 
-def check_at(checks: Sequence[CheckedK], task: str, block_size: int) -> CheckedK | None:
-    """The measured check of one task at one block size, if it was made."""
-    return next((c for c in checks if c.task == task and c.block_size == block_size and c.measured_speedup is not None), None)
+def check_at(checks: Sequence[CheckedK], prediction: KPrediction) -> CheckedK | None:
+    """The measured check of a prediction's best block size, if it was made."""
+    wanted = (prediction.task, prediction.best.block_size, prediction.batch)
+    found = (c for c in checks if (c.task, c.block_size, c.batch) == wanted and c.context in (None, prediction.context))
+    return next((c for c in found if c.measured_speedup is not None), None)
 
 
 def list_text(items: Sequence[str]) -> str:

@@ -28,11 +28,12 @@ def check_task(
     max_new_tokens: int,
     budget_s: float,
     progress: Callable[[str], None],
+    context: int,
 ) -> tuple[CheckedK, ...]:
     """Measured against predicted speedup at each block size of `predicted` (K → speedup, seconds per token).
 
     K = 1 must be among them: it is the plain run that the others are divided by. At least two prompts are answered, more
-    while the budget lasts. Finished tasks are read back.
+    while the budget lasts. Finished tasks are read back. `context` is the one the prediction was made for.
     """
     keys = {size: f"check-{task}-K{size}" for size in predicted}
     if all(store.has(key) for key in keys.values()):
@@ -53,7 +54,7 @@ def check_task(
             result = generate(decoders.get(size, 1)[0], [prompt], max_new_tokens)
             seconds[size].append(result.decode_s)
             tokens[size].append(result.num_committed)
-    checks = tuple(_checked(task, size, predicted[size], seconds, tokens) for size in sizes)
+    checks = tuple(_checked(task, size, predicted[size], seconds, tokens, context) for size in sizes)
     for check in checks:
         store.put(keys[check.block_size], check)
     return checks
@@ -65,6 +66,7 @@ def _checked(
     predicted: tuple[float | None, float | None],
     seconds: dict[int, list[float]],
     tokens: dict[int, list[int]],
+    context: int,
 ) -> CheckedK:
     speedup, tpot_s = predicted
     ours, plain = np.array(seconds[size]), np.array(seconds[1])
@@ -82,6 +84,7 @@ def _checked(
         measured_high=float(high),
         measured_tpot_s=float(ours.sum() / num_ours.sum()),
         num_tokens=int(num_ours.sum()),
+        context=context,
     )
 
 

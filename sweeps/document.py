@@ -110,8 +110,8 @@ def _task(result: SweepResult, prediction: KPrediction) -> dict[str, Any]:
 
 
 def _check(checks: tuple[CheckedK, ...], prediction: KPrediction) -> CheckedK | None:
-    wanted = (prediction.task, prediction.best.block_size)
-    return next((check for check in checks if (check.task, check.block_size) == wanted), None)
+    wanted = (prediction.task, prediction.best.block_size, prediction.batch)
+    return next((check for check in checks if (check.task, check.block_size, check.batch) == wanted), None)
 
 
 def _prediction(prediction: KPrediction) -> dict[str, Any]:

@@ -49,6 +49,9 @@ PROMPT_STEP = 32
 
 CHECK_TOKENS = 48
 
+CHECK_BATCH = 1
+"""The loop is run again for a single stream; predictions for other batches stay unchecked."""
+
 
 class Sweep:
     """A sweep under way: what was asked, where it goes, the loaded pair, and the seconds each stage took."""
@@ -125,7 +128,8 @@ def run_sweep(spec: RunSpec, store: RunStore, report: Reporter) -> SweepResult:
         elsewhere = analysis.predict_elsewhere(spec.hardware, sweep.target, sweep.draft, acceptance, spec.tasks, batch, context)
         predictions = PredictionSet(here=here, elsewhere=elsewhere)
     with sweep.stage("check"):
-        checks = _check(sweep, here[: len(spec.tasks)], limits.check_s)
+        single = [one for one in here if one.batch == CHECK_BATCH and one.context == spec.contexts[0]]
+        checks = _check(sweep, tuple(single), limits.check_s)
     run = _assemble(sweep, decodes, checks, fit_findings)
     flat = analysis.flat_widths(model, batch, context)
     result = SweepResult(
@@ -201,6 +205,7 @@ def _check(sweep: Sweep, predictions: tuple[KPrediction, ...], budget_s: float) 
             min(CHECK_TOKENS, sweep.spec.max_new_tokens),
             budget_s / len(predictions),
             lambda message, share=share: sweep.report("check", share, message),  # type: ignore[misc]
+            prediction.context,
         )
     return tuple(checks)
 

@@ -66,7 +66,11 @@ class DecodeRun(Record):
 
 
 class CheckedK(Record):
-    """Predicted against measured at one block size of one task; times in seconds per token, batch 1."""
+    """Predicted against measured at one block size of one task; times in seconds per token.
+
+    `batch` and `context` are those of the prediction that was checked (None: not recorded); the loop itself answered the
+    task's prompts at that batch, at the contexts they have.
+    """
 
     task: str
     block_size: int
@@ -77,6 +81,8 @@ class CheckedK(Record):
     measured_tpot_s: float | None = None
     predicted_tpot_s: float | None = None
     num_tokens: int = 0
+    batch: int = 1
+    context: int | None = None
 
 
 class Run(Record):
