@@ -40,12 +40,6 @@ def block_sizes(maximum: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def capacity(context: int, block_size: int) -> int:
-    """Cache slots for a context and one block on top of it, rounded up so that small blocks share one program."""
-    step = 64
-    return -(-(context + block_size) // step) * step
-
-
 def neighbours(best: int, best_drafting: int, trained_block_size: int) -> tuple[int, ...]:
     """Block sizes to run again around a prediction: plain decoding, the best, and one to either side.
 

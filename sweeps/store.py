@@ -60,20 +60,10 @@ class RunStore:
         """Keep a finished part. Raises `PerfError` when the disk is full."""
         self._write(self._part(key), codec.encode(codec.to_document(record)))
 
-    def forget(self, key: str) -> None:
-        """Drop a part, so that it is done again."""
-        self._part(key).unlink(missing_ok=True)
-
     def save(self, name: str, record: Record) -> Path:
         """Write a document of the run, for example `model.json`; returns its path."""
         path = self.folder / name
         self._write(path, codec.encode(codec.to_document(record)))
-        return path
-
-    def save_bytes(self, name: str, data: bytes) -> Path:
-        """Write a file of the run that is no record, for example the page; returns its path."""
-        path = self.folder / name
-        self._write(path, data)
         return path
 
     def _write(self, path: Path, data: bytes) -> None:

@@ -1,6 +1,6 @@
 """Reading the sweep's own captures back: what the trace says of steps, phases and host gaps."""
 
-from perfmodel.records import DecodeRun, TraceTimings
+from perfmodel.records import TraceTimings
 from profiling.extract import extract
 from profiling.overhead import Overhead, profiler_overhead
 
@@ -33,8 +33,3 @@ def measured_overhead(decodes: Decodes, block_size: int) -> Overhead | None:
         return None
     recorded = traced.step_wall_s[:MAX_TRACED_STEPS]
     return profiler_overhead(recorded, plain.step_wall_s)
-
-
-def longest(run: DecodeRun) -> int:
-    """Steps of the request that took the most."""
-    return max((len(steps) for steps in run.committed), default=0)
