@@ -14,22 +14,27 @@ from .options import json_option, out_option, print_record
     "patterns",
     multiple=True,
     metavar="PHASE=REGEX",
-    help="Map foreign module or kernel names onto a phase; repeatable.",
+    help="Map foreign module, scope, kernel or region names onto a phase; repeatable.",
 )
 @out_option("Write the timings there as JSON.")
 @json_option
 def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: bool) -> None:
-    """Read decode steps, phases, busy share and host gaps out of a trace: an .xplane.pb file, a run folder or its parent.
+    """Read decode steps, phases, busy share, host gaps and the longest operations out of a trace.
+
+    TRACE is an .xplane.pb file, a Chrome trace.json[.gz] of JAX or PyTorch (vLLM, SGLang), a run folder, or the parent of one run.
+    Where the capture holds the compiled programs, each phase's FLOP/s and bytes/s stand beside the chip's peaks.
 
     \b
     Examples:
-        perf extract runs/demo/xprof
+        perf extract runs/demo/xprof/plugins/profile/math-K8
         perf extract other.xplane.pb --phase verify='jit_forward.*'
+        perf extract vllm.trace.json.gz --phase verify='execute_'
     """
     from perfmodel.codec import save
     from profiling.extract import extract
+    from sweeps.peaks import with_peaks
 
-    timings = extract(trace, phase_patterns=_patterns(patterns))
+    timings = with_peaks(extract(trace, phase_patterns=_patterns(patterns), with_statistics=True))
     if out is not None:
         save(out, timings)
     if as_json:
@@ -56,5 +61,5 @@ def _patterns(texts: tuple[str, ...]) -> dict[str, str]:
             re.compile(pattern)
         except re.error as error:
             raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}", param_hint="--phase") from None
-        patterns[phase] = pattern
+        patterns[phase] = f"{patterns[phase]}|(?:{pattern})" if phase in patterns else f"(?:{pattern})"
     return patterns

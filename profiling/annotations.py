@@ -5,33 +5,45 @@ their times are the host's clock: they say when work was asked for, and only wit
 """
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from perfmodel.phases import PHASES, STEP_ANNOTATION
 from perfmodel.records import Finding
 
-from .intervals import EMPTY, Intervals
+from .intervals import EMPTY, Intervals, outermost
+from .phase_map import PhaseMap
 from .xplane import Line, Space
 
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """Host intervals in ps, in time order: decode steps, and each phase's occurrences."""
+    """Host intervals in ps, in time order: decode steps, each phase's occurrences, and the regions of other programs."""
 
     steps: Intervals
     phases: dict[str, Intervals]
     findings: tuple[Finding, ...]
+    regions: Intervals = field(default_factory=lambda: EMPTY)
 
 
-def read_annotations(space: Space) -> Annotations:
+REGION_LINE = "user_annotation"
+"""How the lines begin that hold what a foreign program named; patterns for phases apply to these as well."""
+
+
+def read_annotations(space: Space, phase_map: PhaseMap) -> Annotations:
     """Step and phase annotations of every host thread of a capture."""
     steps: dict[str, list[tuple[int, int]]] = defaultdict(list)
     phases: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    regions = [EMPTY]
     for plane in space.matching("/host:"):
-        wanted = {key: name for key, name in plane.names.events.items() if name in PHASES}
+        ours = {key: name for key, name in plane.names.events.items() if name in PHASES}
+        mapped = {key: phase for key, name in plane.names.events.items() if (phase := phase_map.of_pattern(name)) is not None}
         for line in plane.lines:
+            wanted: dict[int, str] = {**ours}
+            if line.name.startswith(REGION_LINE):
+                wanted |= mapped
+                regions.append(line.times)
             for index in line.carrying("step_num"):
                 steps[line.event_name(index)].append(_times(line, index))
             # XLA may name an operation after a phase; an operation says which module it belongs to, an annotation does not.
@@ -44,6 +56,7 @@ def read_annotations(space: Space) -> Annotations:
         steps=_sorted(steps[step_name]) if step_name else EMPTY,
         phases={phase: _sorted(found) for phase, found in phases.items()},
         findings=findings,
+        regions=outermost(np.concatenate(regions)),
     )
 
 

@@ -74,8 +74,13 @@ def _head(git: Path) -> str | None:
 def _versions(device: jax.Device) -> dict[str, str]:
     versions = {"python": platform.python_version(), DISTRIBUTION: _version(DISTRIBUTION)}
     versions |= {package: _version(package) for package in PACKAGES}
-    versions["platform"] = device.client.platform_version.splitlines()[0] if device.platform != "cpu" else None
+    versions["platform"] = one_line(device.client.platform_version) if device.platform != "cpu" else None
     return {name: version for name, version in versions.items() if version is not None}
+
+
+def one_line(platform_version: str) -> str:
+    """A backend's own words on its version. Its first line only says that it is a plug-in; CUDA's, ROCm's and libtpu's follow."""
+    return "; ".join(line.strip() for line in platform_version.splitlines() if line.strip())
 
 
 def _version(package: str) -> str | None:

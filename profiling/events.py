@@ -1,6 +1,5 @@
 """Events of a line as columns: name id, start, length, and the stats that each carries."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +27,26 @@ class Stats:
     starts: Lengths
     data: Bytes
 
+    @classmethod
+    def references(cls, owners: Lengths, ids: Lengths, values: Lengths) -> "Stats":
+        """Stats whose values are all references to stat names."""
+        kinds = np.full(len(owners), _REFERENCE, np.int64)
+        return cls(owners, ids, kinds, values.astype(np.uint64), np.zeros(len(owners), np.int64), buffer(()))
+
+    def distinct(self, positions: Lengths) -> tuple[Lengths, Lengths]:
+        """Numbers of the values at these positions, equal for equal values, and where among them each first stands."""
+        kinds, values = self.kinds[positions], self.values[positions]
+        text = (kinds == _STRING) | (kinds == _BYTES)
+        if text.any():
+            # The column holds lengths of text, not the text.
+            known: dict[object, int] = {}
+            numbers = [known.setdefault((int(self.kinds[at]), self.decode(at, {})), len(known)) for at in positions.tolist()]
+            values = np.array(numbers, np.uint64)
+        elif len(kinds) and (kinds != kinds[0]).any():
+            values = np.unique(np.stack((kinds.astype(np.uint64), values), axis=1), axis=0, return_inverse=True)[1].ravel()
+        _, firsts, inverse = np.unique(values, return_index=True, return_inverse=True)
+        return inverse.astype(np.int64), firsts
+
     def decode(self, position: int, names: dict[int, str]) -> StatValue:
         """Value of one stat."""
         kind, value = int(self.kinds[position]), self.values[position]
@@ -52,11 +71,12 @@ class Events:
     stats: Stats
 
 
-def read_events(messages: Iterable[bytes], num_events: int) -> Events:
-    """The events in these encoded messages. Raises `ValueError` when one is cut off."""
-    raw = list(messages)
-    ends = np.cumsum(np.fromiter(map(len, raw), np.int64, num_events))
-    data = buffer(b"".join(raw))
+def read_events(messages: list[bytes]) -> Events:
+    """The events in these encoded messages, which are let go. Raises `ValueError` when one is cut off."""
+    num_events = len(messages)
+    ends = np.cumsum(np.fromiter(map(len, messages), np.int64, num_events))
+    data = buffer(messages)
+    messages.clear()
     starts = np.concatenate(([0], ends[:-1])) if num_events else ends
     columns = {number: np.zeros(num_events, np.int64) for number in (_ID, _OFFSET, _DURATION)}
     found: list[tuple[Lengths, Lengths, Lengths]] = []

@@ -80,6 +80,15 @@ def extent(intervals: Intervals) -> Intervals:
     return np.array([[intervals[:, 0].min(), intervals[:, 1].max()]], np.int64)
 
 
+def outermost(intervals: Intervals) -> Intervals:
+    """Those that begin inside no earlier one, in time order; neighbours that touch stay apart."""
+    if len(intervals) == 0:
+        return EMPTY
+    ordered = intervals[np.lexsort((-intervals[:, 1], intervals[:, 0]))]
+    reach = np.maximum.accumulate(ordered[:, 1])
+    return ordered[np.concatenate(([True], ordered[1:, 0] >= reach[:-1]))]
+
+
 def seconds(lengths: Lengths) -> tuple[float, ...]:
     """Picoseconds as seconds."""
     return tuple((lengths / PS_PER_S).tolist())

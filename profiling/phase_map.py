@@ -1,7 +1,8 @@
 """Which phase a name in a trace stands for.
 
-Our own programs are jitted functions named after their phase, so their modules are called `jit_draft`, `jit_verify`, … . Another
-engine's trace has names of its own; patterns map those.
+Our own programs are jitted functions named after their phase, so their modules are called `jit_draft`, `jit_verify`, … . In the
+fused loop one program holds all phases, and each operation says by its path of scopes which it belongs to. Another engine's trace has
+names of its own; patterns map those.
 """
 
 import re
@@ -37,9 +38,18 @@ class PhaseMap:
         function = match["function"] if match else module
         return self.of_pattern(module) or (function if function in PHASES else None)
 
+    def of_scope(self, path: str) -> str | None:
+        """Phase of an operation by the path of source scopes it came from, as `jit(loop)/while/body/verify/dot_general`."""
+        return self.of_pattern(path) or next((name for part in path.split("/") if (name := _unwrapped(part)) in PHASES), None)
+
     def of_pattern(self, name: str) -> str | None:
         """Phase by the given expressions alone, as for kernel names."""
         return next((phase for phase, pattern in self._patterns if pattern.search(name)), None)
+
+
+def _unwrapped(part: str) -> str:
+    """The function's name inside what JAX wraps around it: `jit(verify)` → `verify`."""
+    return part.rpartition("(")[2].rstrip(")")
 
 
 def module_name(module: str) -> str:

@@ -4,11 +4,13 @@ Readers differ in where they look. What they find has one shape, and everything 
 computed once, in `extract`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from perfmodel.phases import DRAFT, STEP_PHASES, VERIFY
 from perfmodel.records import Finding
@@ -19,6 +21,12 @@ from .intervals import EMPTY, PS_PER_S, Intervals, Lengths, total_by_group, unio
 
 Execution = tuple[Any, ...] | None
 
+Cost = tuple[float | None, float | None]
+"""FLOP and bytes of one operation (None: unknown)."""
+
+Costs = Float64[np.ndarray, "_ 2"]
+"""The same for many, NaN where unknown."""
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseRuns:
@@ -26,6 +34,14 @@ class PhaseRuns:
 
     spans: Intervals
     busy: Lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one execution of a phase does on one device, on average: FLOP and bytes (None: the capture does not say)."""
+
+    flops: float | None
+    num_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,40 +58,67 @@ class DeviceTimeline:
     attributed: Intervals
     marked_steps: Intervals = field(default_factory=lambda: EMPTY)
     repeated: Intervals = field(default_factory=lambda: EMPTY)
+    work: Mapping[str, Work] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A capture of one host. `clock` tells whose time the phases are in."""
+    """A capture of one host. `clock` tells whose time the phases are in; the peaks are those the trace itself states."""
 
     device_kind: str
     clock: Clock
     devices: tuple[DeviceTimeline, ...]
     annotations: Annotations
     top_ops: tuple[tuple[str, float], ...]
+    peak_flops_per_s: float | None = None
+    peak_bytes_per_s: float | None = None
     findings: tuple[Finding, ...] = ()
 
 
-def phase_runs(times: Intervals, executions: Sequence[Execution]) -> tuple[dict[str, PhaseRuns], Intervals]:
-    """Runs by phase, and the union of all of them, from operations and the execution that each belongs to.
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which execution of a phase each operation belongs to: its number (-1: of none), and by number the phase."""
 
-    An execution is a tuple that begins with its phase, or None where the operation belongs to no phase.
-    """
+    groups: Lengths
+    phases: tuple[str, ...]
+
+
+def grouping(executions: Sequence[Execution]) -> Grouping:
+    """The grouping of operations by execution: a tuple that begins with its phase, or None where there is none."""
     numbers: dict[tuple[Any, ...], int] = {}
     groups = np.fromiter(
         (-1 if one is None else numbers.setdefault(one, len(numbers)) for one in executions), np.int64, len(executions)
     )
-    mine = groups >= 0
-    if not numbers:
+    return Grouping(groups, tuple(str(one[0]) for one in numbers))
+
+
+def phase_runs(times: Intervals, found: Grouping) -> tuple[dict[str, PhaseRuns], Intervals]:
+    """Runs by phase, and the union of all of them, from operations and the executions they belong to."""
+    mine = found.groups >= 0
+    if not found.phases:
         return {}, EMPTY
-    spans, busy = total_by_group(times[mine], groups[mine], len(numbers))
-    phases = np.array([one[0] for one in numbers])
+    spans, busy = total_by_group(times[mine], found.groups[mine], len(found.phases))
+    phases = np.array(found.phases)
     runs = {}
-    for phase in sorted(set(phases.tolist())):
+    for phase in sorted(set(found.phases)):
         chosen = np.flatnonzero(phases == phase)
         chosen = chosen[np.argsort(spans[chosen, 0], kind="stable")]
         runs[phase] = PhaseRuns(spans[chosen], busy[chosen])
     return runs, union(times[mine])
+
+
+def phase_work(found: Grouping, costs: Sequence[Cost] | Costs, runs: Mapping[str, PhaseRuns]) -> dict[str, Work]:
+    """Work per execution of each phase, from the cost of every operation; an operation of unknown cost makes its phase's unknown."""
+    amounts = np.array(costs, np.float64).reshape(-1, 2)  # None becomes NaN, which every sum keeps
+    numbers = {phase: number for number, phase in enumerate(runs)}
+    phases = np.array([numbers[phase] for phase in found.phases] + [-1], np.int64)[found.groups]
+    work = {}
+    for phase, number in numbers.items():
+        flops, num_bytes = (amounts[phases == number].sum(axis=0) / len(runs[phase].spans)).tolist()
+        # No phase moves no byte: such a capture says nothing, of FLOP either.
+        silent = num_bytes == 0
+        work[phase] = Work(*(None if silent or math.isnan(amount) else amount for amount in (flops, num_bytes)))
+    return work
 
 
 def top_operations(durations_ps: Mapping[str, int], num_devices: int) -> tuple[tuple[str, float], ...]:

@@ -1,10 +1,13 @@
 """What is wrong with a trace, said as findings rather than left for the reader of a number to discover."""
 
+from collections import Counter
+
 import msgspec
 
 from perfmodel.records import Finding, Severity, TraceTimings
 from perfmodel.units import format_percent, format_seconds
 
+from .chrome import CHROME_WALL
 from .intervals import PS_PER_S, covered, merge, total
 from .timeline import Timeline
 from .xplane import EVENT_WALLS, Space
@@ -23,6 +26,8 @@ def find_problems(
         *timeline.findings,
         *_missing(timings),
         *_coverage(timings),
+        *_host_bound(timings),
+        *_equal_planes(space),
         *_steps(timings, timeline, dropped, expected_steps),
         *_work_outside_regions(timeline),
         *_busy_over_capture(timeline, space),
@@ -65,6 +70,22 @@ def _coverage(timings: TraceTimings) -> list[Finding]:
         f"{format_percent(timings.coverage)} of the busy time belongs to a phase; {format_percent(COVERAGE_LIMIT)} is asked for"
     )
     return [_finding("low-coverage", "warning", message, "see the longest operations; map what they belong to with --phase")]
+
+
+def _host_bound(timings: TraceTimings) -> list[Finding]:
+    if timings.bound != "host":
+        return []
+    message = f"host-bound: the device was busy for {format_percent(timings.busy_share)} of the time and waited for the rest"
+    return [_finding("host-bound", "warning", message, "fit device times, not step times; or give the device more per step")]
+
+
+def _equal_planes(space: Space) -> list[Finding]:
+    counts = Counter(plane.name for plane in space.matching("/device:") if plane.num_events)
+    return [
+        _finding("equal-planes", "warning", f"{count} planes are called {name}; each counts as a device of its own")
+        for name, count in counts.items()
+        if count > 1
+    ]
 
 
 def _steps(timings: TraceTimings, timeline: Timeline, dropped: list[bool], expected: int | None) -> list[Finding]:
@@ -123,6 +144,11 @@ def _busy_over_capture(timeline: Timeline, space: Space) -> list[Finding]:
 
 
 def _truncated(space: Space) -> list[Finding]:
+    if space.chrome_events is not None:
+        if space.chrome_events < CHROME_WALL:
+            return []
+        message = f"the file holds {space.chrome_events:,} events, where exporters stop: later events were dropped"
+        return [_finding("truncated", "error", message, "record fewer steps, or give the .xplane.pb")]
     found = []
     for plane in space.planes:
         if plane.num_events in EVENT_WALLS or any(len(line) in EVENT_WALLS for line in plane.lines):

@@ -1,4 +1,4 @@
-"""Reading a TPU capture: modules for phases, operations for busy time.
+"""Reading a TPU capture: modules for phases, operations for busy time, and for phases where one program holds several.
 
 Each chip has a plane `/device:TPU:n`. Its line `XLA Modules` has one event per execution of a compiled program, `XLA Ops` the
 operations inside, and `Async XLA Ops` the copies that run beside them; the last overlap the operations that wait for
@@ -7,6 +7,7 @@ them, so busy time is a union. A `Steps` line exists only in some captures; else
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from perfmodel.records import Finding
 from .annotations import Annotations
 from .intervals import EMPTY, Intervals, merge
 from .phase_map import PhaseMap, module_name
-from .timeline import DeviceTimeline, Timeline, phase_runs, top_operations
+from .programs import CONTROL
+from .scopes import scoped_executions
+from .timeline import Cost, DeviceTimeline, Execution, Timeline, grouping, phase_runs, phase_work, top_operations
 from .xplane import Line, Plane, Space
 
 _CHIP = re.compile(r"/device:TPU:\d+")
@@ -33,18 +36,35 @@ def read_tpu(space: Space, annotations: Annotations, phase_map: PhaseMap) -> Tim
     durations = sum(map(_durations, planes), Counter())
     repeated = _repeated_module(planes)
     devices = tuple(_device(plane, phase_map, repeated) for plane in planes)
-    kind = str(planes[0].stats.get("device_type_string", "TPU"))
+    facts = planes[0].stats
     return Timeline(
-        kind, "device", devices, annotations, top_operations(durations, len(devices)), _repeated_finding(devices, repeated)
+        str(facts.get("device_type_string", "TPU")),
+        "device",
+        devices,
+        annotations,
+        top_operations(durations, len(devices)),
+        peak_flops_per_s=_scaled(facts.get("peak_teraflops_per_second"), 1e12),
+        peak_bytes_per_s=_scaled(facts.get("peak_hbm_bw_gigabytes_per_second"), 1e9),
+        findings=_repeated_finding(devices, repeated),
     )
+
+
+def _scaled(value: object, factor: float) -> float | None:
+    return value * factor if isinstance(value, int | float) and value > 0 else None
 
 
 def _device(plane: Plane, phase_map: PhaseMap, repeated: str | None) -> DeviceTimeline:
     modules, steps = plane.line("XLA Modules"), plane.line("Steps")
-    times = modules.times if modules else EMPTY
-    names = [modules.event_name(index) for index in range(len(modules))] if modules else []
-    phases = [phase_map.of_module(name) for name in names]
-    runs, attributed = phase_runs(times, [None if phase is None else (phase, index) for index, phase in enumerate(phases)])
+    order = np.argsort(modules.times[:, 0], kind="stable").tolist() if modules else []
+    times = modules.times[order] if modules else EMPTY
+    names = [modules.event_name(index) for index in order] if modules else []
+    programs: list[Execution] = [
+        None if (phase := phase_map.of_module(name)) is None else (phase, index) for index, name in enumerate(names)
+    ]
+    operations = _operations(plane, times, programs, phase_map)
+    scoped = [one is not None and one[1] == "scope" for one in operations.executions]
+    inner = [one for one, chosen in zip(operations.executions, scoped, strict=True) if chosen]
+    runs, attributed = phase_runs(np.concatenate([times, operations.times[scoped]]), grouping([*programs, *inner]))
     lines = [line.times for line in map(plane.line, _OPERATION_LINES) if line is not None]
     return DeviceTimeline(
         name=plane.name,
@@ -52,8 +72,43 @@ def _device(plane: Plane, phase_map: PhaseMap, repeated: str | None) -> DeviceTi
         runs=runs,
         attributed=attributed,
         marked_steps=_sorted(steps.times) if steps else EMPTY,
-        repeated=_sorted(times[[module_name(name) == repeated for name in names]]) if names else EMPTY,
+        repeated=times[[module_name(name) == repeated for name in names]] if names else EMPTY,
+        work=phase_work(grouping(operations.executions), operations.costs, runs),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Columns over a chip's operations that run no others: when, in which execution of a phase, at what cost."""
+
+    times: Intervals
+    executions: list[Execution]
+    costs: list[Cost]
+
+
+def _operations(plane: Plane, modules: Intervals, programs: list[Execution], phase_map: PhaseMap) -> Operations:
+    """Operations of programs that are a phase, and of those whose operations name theirs by scope."""
+    line = plane.line("XLA Ops")
+    if line is None:
+        return Operations(EMPTY, [], [])
+    shared = {stat: line.names.sharing(stat) for stat in ("tf_op", "hlo_category", "flops", "bytes_accessed")}
+    # A loop's event encloses its body's events on the same line, and its cost repeats theirs.
+    chosen = np.array([shared["hlo_category"].get(key) not in CONTROL for key in line.ids.tolist()], bool)
+    times, ids = line.times[chosen], line.ids[chosen].tolist()
+    owners = (np.searchsorted(modules[:, 0], times[:, 0], side="right") - 1).tolist()
+    inside = [owner if owner >= 0 and start < modules[owner, 1] else -1 for owner, start in zip(owners, times[:, 0], strict=True)]
+    by_program = [programs[owner] if owner >= 0 else None for owner in inside]
+    scopes = {key: phase_map.of_scope(str(shared["tf_op"].get(key, "")).rstrip(":")) for key in set(ids)}
+    phases = [scopes[key] if program is None else None for key, program in zip(ids, by_program, strict=True)]
+    by_scope = scoped_executions(phases, ids, inside, times[:, 0])
+    executions = [program if program is not None else scope for program, scope in zip(by_program, by_scope, strict=True)]
+    return Operations(
+        times, executions, [(_amount(shared["flops"].get(key)), _amount(shared["bytes_accessed"].get(key))) for key in ids]
+    )
+
+
+def _amount(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _repeated_module(planes: tuple[Plane, ...]) -> str | None:

@@ -7,7 +7,7 @@ of rounds is the number of fields of the longest message, not the number of mess
 Wire format: protobuf's encoding guide (a field is a tag, `number << 3 | wire type`, and a value; integers are base-128 varints).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +36,9 @@ class Fields:
     starts: Indices
 
 
-def buffer(messages: bytes) -> Bytes:
-    """Bytes ready to be decoded."""
-    return np.frombuffer(messages + bytes(_PADDING), np.uint8)
+def buffer(messages: Sequence[bytes]) -> Bytes:
+    """Messages, one after the other, ready to be decoded."""
+    return np.frombuffer(b"".join((*messages, bytes(_PADDING))), np.uint8)
 
 
 def read_fields(data: Bytes, starts: Indices, ends: Indices) -> Iterator[Fields]:

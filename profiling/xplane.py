@@ -16,6 +16,7 @@ from perfmodel.errors import InputError
 
 from .events import Stats, StatValue, read_events
 from .intervals import Intervals, Lengths
+from .trace_files import MANGLED, read_whole
 from .xplane_schema import message_types
 
 EVENT_WALLS = (2_097_152, 2_097_153)
@@ -29,6 +30,10 @@ class Names:
     events: dict[int, str]
     stats: dict[int, str]
     shared: dict[int, dict[str, StatValue]]
+
+    def sharing(self, stat: str) -> dict[int, StatValue]:
+        """Event id → value of this stat, for the events that share it."""
+        return {key: stats[stat] for key, stats in self.shared.items() if stat in stats}
 
     def decode(self, stats: Iterable[Any]) -> dict[str, StatValue]:
         """Stat messages as name → value."""
@@ -72,12 +77,25 @@ class Line:
     def values(self, stat: str) -> dict[int, StatValue]:
         """Event index → value of this stat, for the events that carry it or share it with their name."""
         found: dict[int, StatValue] = {}
-        for key in [key for key, stats in self.names.shared.items() if stat in stats]:
-            found |= dict.fromkeys(self.named([key]), self.names.shared[key][stat])
+        shared = self.names.sharing(stat)
+        for index in self.named(shared):
+            found[index] = shared[int(self.ids[index])]
         positions = self._positions(stat)
         for owner, position in zip(self.stats.owners[positions].tolist(), positions.tolist(), strict=True):
             found[owner] = self.stats.decode(position, self.names.stats)
         return found
+
+    def column(self, stat: str) -> tuple[Lengths, list[StatValue]]:
+        """For every event the number of its value of this stat in a table (-1: it carries none), and the table."""
+        codes = np.full(len(self), -1, np.int64)
+        shared = self.names.sharing(stat)
+        table = list(shared.values())
+        for number, key in enumerate(shared):
+            codes[self.ids == key] = number
+        positions = self._positions(stat)
+        numbers, firsts = self.stats.distinct(positions)
+        codes[self.stats.owners[positions]] = numbers + len(table)
+        return codes, table + [self.stats.decode(first, self.names.stats) for first in positions[firsts].tolist()]
 
     def _positions(self, stat: str) -> Lengths:
         wanted = [key for key, name in self.names.stats.items() if name == stat]
@@ -113,11 +131,12 @@ class Plane:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A whole capture of one host."""
+    """A whole capture of one host. `chrome_events` counts the events of a Chrome trace, kept or not; None for an XPlane file."""
 
     file: str
     planes: tuple[Plane, ...]
     warnings: tuple[str, ...]
+    chrome_events: int | None = None
 
     def matching(self, prefix: str) -> tuple[Plane, ...]:
         """Planes whose name starts so."""
@@ -129,13 +148,8 @@ def read_space(path: Path) -> Space:
 
     Raises `InputError` when the file is missing, empty, cut off, re-encoded as text, or not an XSpace.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", "give an .xplane.pb file") from error
-    if not data:
-        raise InputError(f"{path} is empty", "the capture did not finish; record it again")
-    if data.count(b"\xef\xbf\xbd", 0, 65_536) > 8:
+    data = read_whole(path)
+    if data.count(MANGLED, 0, 65_536) > 8:
         raise InputError(
             f"{path} was re-encoded as text (it is full of EF BF BD): its bytes are lost", "copy it again in binary mode"
         )
@@ -144,34 +158,52 @@ def read_space(path: Path) -> Space:
 
 def parse_space(data: bytes, file: str) -> Space:
     """The capture in these bytes; `file` names them in errors. Raises `InputError`."""
-    types = message_types()
     try:
-        space = types["Space"].FromString(data)
-        planes = [types["Plane"].FromString(plane) for plane in space.planes]
-        lines = [[types["Line"].FromString(line) for line in plane.lines] for plane in planes]
-        origin_ns = min((line.timestamp_ns for plane in lines for line in plane if line.events), default=0)
-        read = tuple(_plane(plane, messages, origin_ns) for plane, messages in zip(planes, lines, strict=True))
+        space = message_types()["Space"].FromString(data)
+        warnings = tuple(_text(message) for message in (*space.errors, *space.warnings))
+        encoded = list(space.planes)
+        del space
+        # A plane's bytes are let go before the next one is opened: a large capture would else be in memory four times.
+        opened = [_plane(encoded, index) for index in range(len(encoded))]
     except (DecodeError, ValueError) as error:
         hint = "it is truncated or of another kind; copy it again, or give the .xplane.pb"
         raise InputError(f"{file} is not a whole XSpace profile", hint) from error
-    if not any(plane.name for plane in read):
+    if not any(plane.name for plane, _ in opened):
         raise InputError(f"{file} holds no profile plane", "it is not an .xplane.pb of JAX, XLA or TensorFlow")
-    return Space(file, read, tuple(_text(message) for message in (*space.errors, *space.warnings)))
+    origin_ns = min(
+        (start for plane, starts in opened for line, start in zip(plane.lines, starts, strict=True) if len(line)), default=0
+    )
+    for plane, starts in opened:
+        for line, start in zip(plane.lines, starts, strict=True):
+            line.times[:] += (start - origin_ns) * 1_000
+    return Space(file, tuple(plane for plane, _ in opened), warnings)
 
 
-def _plane(plane: Any, lines: list[Any], origin_ns: int) -> Plane:
+def _plane(encoded: list[bytes], index: int) -> tuple[Plane, list[int]]:
+    """A plane with its lines in times of their own, and when each line starts, ns."""
+    plane = message_types()["Plane"].FromString(encoded[index])
+    encoded[index] = b""
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     names = Names({entry.key: _text(entry.value.name) for entry in plane.event_metadata}, stat_names, {})
     for entry in plane.event_metadata:
         if entry.value.stats:
             names.shared[entry.key] = names.decode(entry.value.stats)
-    return Plane(_text(plane.name), tuple(_line(line, names, origin_ns) for line in lines), names.decode(plane.stats), names)
+    lines = list(plane.lines)
+    name, stats = _text(plane.name), names.decode(plane.stats)
+    del plane
+    opened = [_line(lines, index, names) for index in range(len(lines))]
+    return Plane(name, tuple(line for line, _ in opened), stats, names), [start for _, start in opened]
 
 
-def _line(line: Any, names: Names, origin_ns: int) -> Line:
-    events = read_events(line.events, len(line.events))
-    start = events.offsets + (line.timestamp_ns - origin_ns) * 1_000
-    return Line(_text(line.name), events.ids, np.stack((start, start + events.durations), axis=1), events.stats, names)
+def _line(encoded: list[bytes], index: int, names: Names) -> tuple[Line, int]:
+    line = message_types()["Line"].FromString(encoded[index])
+    encoded[index] = b""
+    messages = list(line.events)
+    name, start_ns = _text(line.name), line.timestamp_ns
+    del line
+    events = read_events(messages)
+    times = np.stack((events.offsets, events.offsets + events.durations), axis=1)
+    return Line(name, events.ids, times, events.stats, names), start_ns
 
 
 def _text(raw: bytes) -> str:

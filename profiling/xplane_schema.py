@@ -11,13 +11,13 @@ Field numbers are those of `xplane.proto` (openxla/xla, xla/tsl/profiler/protobu
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from .protobuf_schema import BYTES as _BYTES
+from .protobuf_schema import DOUBLE as _DOUBLE
+from .protobuf_schema import INT as _INT
+from .protobuf_schema import UINT as _UINT
+from .protobuf_schema import Field, build_messages
 
-_FIELD = descriptor_pb2.FieldDescriptorProto
-_INT, _UINT, _DOUBLE, _BYTES = _FIELD.TYPE_INT64, _FIELD.TYPE_UINT64, _FIELD.TYPE_DOUBLE, _FIELD.TYPE_BYTES
-_PACKAGE = "perf.xplane"
-
-_MESSAGES: dict[str, tuple[tuple[str, int, Any, bool], ...]] = {
+_MESSAGES: dict[str, tuple[Field, ...]] = {
     "Space": (("planes", 1, _BYTES, True), ("errors", 2, _BYTES, True), ("warnings", 3, _BYTES, True)),
     "Plane": (
         ("name", 2, _BYTES, False),
@@ -52,21 +52,4 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any, bool], ...]] = {
 @cache
 def message_types() -> dict[str, Any]:
     """Message classes `Space`, `Plane`, `Line`, `Event`, `Stat` by name."""
-    file = descriptor_pb2.FileDescriptorProto(name="perf/xplane.proto", package=_PACKAGE, syntax="proto3")
-    for message_name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=message_name)
-        if message_name == "Stat":
-            message.oneof_decl.add(name="value")
-        for name, number, kind, repeated in fields:
-            field = message.field.add(
-                name=name, number=number, label=_FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL
-            )
-            if isinstance(kind, str):
-                field.type, field.type_name = _FIELD.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
-            else:
-                field.type = kind
-            if message_name == "Stat" and number > 1:
-                field.oneof_index = 0
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES}
+    return build_messages("perf.xplane", _MESSAGES, oneofs={"Stat": 1})

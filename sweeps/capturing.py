@@ -1,7 +1,9 @@
 """One decode of given prompts, traced or not: what `perf capture` runs."""
 
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,11 @@ from decoding.loop import Decoder, Generation, generate, no_span, required_capac
 from decoding.pair import Pair
 from perfmodel.codec import read_json
 from perfmodel.errors import InputError
-from profiling.capture import capture
+from perfmodel.records import Finding
+from profiling.capture import MAX_STEPS, capture
+from profiling.extract import extract
+
+from .answers import WARMUP_STEPS
 
 
 def read_prompt_ids(path: Path) -> list[list[int]]:
@@ -27,25 +33,61 @@ def read_prompt_ids(path: Path) -> list[list[int]]:
     return document
 
 
+@dataclass(frozen=True)
+class Recording:
+    """Answers, the trace file if any, and the seconds of each stage: lowering, compiling, warming up and running are four numbers.
+
+    `profiler_s` is what the profiler took to begin and to write its file, none of it inside a step. `findings` say what is
+    wrong with the trace, above all when it does not hold the steps that were run.
+    """
+
+    answers: tuple[Generation, ...]
+    xplane: Path | None
+    lower_s: float
+    compile_s: float
+    warmup_s: float
+    profiler_s: float | None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def decode_s(self) -> float:
+        """Wall time of all steps of all batches, without prefills, s."""
+        return sum(answer.decode_s for answer in self.answers)
+
+
 def decode_prompts(
     pair: Pair, prompts: Sequence[Sequence[int]], block_size: int, batch: int, max_new_tokens: int, trace: tuple[Path, str] | None
-) -> tuple[tuple[Generation, ...], Path | None]:
-    """Answers to the prompts, `batch` at a time, and the trace file.
+) -> Recording:
+    """Answers to the prompts, `batch` at a time, after a warm-up that is not recorded.
 
-    Arguments: `trace` is the log folder and the capture's name; only the first batch is traced.
+    Arguments: `trace` is the log folder and the capture's name; only the first batch is traced, and of it at most
+    `profiling.capture.MAX_STEPS` steps.
     """
     longest = max(len(prompt) for prompt in prompts)
     decoder = Decoder(pair, block_size=block_size, batch=batch, capacity=required_capacity(longest, max_new_tokens, block_size))
-    decoder.compile(longest)
+    times = decoder.compile(longest)
+    begin = time.perf_counter()
+    generate(decoder, prompts[:batch], min(WARMUP_STEPS, max_new_tokens), max_steps=WARMUP_STEPS)
+    warmup_s = time.perf_counter() - begin
     answers: list[Generation] = []
-    xplane = None
+    xplane, profiler_s = None, None
     for start in range(0, len(prompts), batch):
         session = capture(*trace) if trace and start == 0 else nullcontext()
         with session as traced:
             span = no_span if traced is None else traced.span
             answers.append(generate(decoder, prompts[start : start + batch], max_new_tokens, span=span))
-        xplane = xplane if traced is None else traced.xplane
-    return tuple(answers), xplane
+        if traced is not None:
+            xplane, profiler_s = traced.xplane, traced.start_s + traced.stop_s
+    findings = () if xplane is None else _problems(xplane, len(answers[0].step_wall_s))
+    return Recording(tuple(answers), xplane, times.lower_s, times.compile_s, warmup_s, profiler_s, findings)
+
+
+def _problems(xplane: Path, num_steps: int) -> tuple[Finding, ...]:
+    """What makes a trace unfit for use; nothing is expected of one in which no step ran."""
+    if num_steps == 0:
+        return ()
+    found = extract(xplane, expected_steps=min(num_steps, MAX_STEPS)).findings
+    return tuple(finding for finding in found if finding.severity == "error")
 
 
 def token_dump(answers: Sequence[Generation]) -> list[dict[str, Any]]:

@@ -1,21 +1,22 @@
 """Reading the sweep's own captures back: what the trace says of steps, phases and host gaps."""
 
-from perfmodel.records import TraceTimings
+from perfmodel.records import Hardware, TraceTimings
 from profiling.extract import extract
 from profiling.overhead import Overhead, profiler_overhead
 
 from .answers import MAX_TRACED_STEPS
 from .decodes import Decodes
+from .peaks import with_peaks
 from .store import RunStore
 
 
-def read_traces(decodes: Decodes, store: RunStore) -> dict[str, TraceTimings]:
-    """Timings of every traced decode run by its key, cross-checked with the number of steps that were run."""
+def read_traces(decodes: Decodes, store: RunStore, machine: Hardware, dtype: str) -> dict[str, TraceTimings]:
+    """Timings of every traced decode run by its key, with the machine's peaks, cross-checked with the number of steps that were run."""
     found = {}
     for key, run in decodes.runs.items():
         if run.trace is not None and run.step_wall_s:
             expected = min(len(run.step_wall_s), MAX_TRACED_STEPS)
-            found[key] = extract(store.folder / run.trace, expected_steps=expected)
+            found[key] = with_peaks(extract(store.folder / run.trace, expected_steps=expected), machine, dtype)
     return found
 
 

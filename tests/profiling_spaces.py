@@ -15,6 +15,8 @@ class SpacePlane:
     name: str
     stats: dict[str, int | float | str] = field(default_factory=dict)
     lines: list[tuple[str, list[tuple[str, float, float, dict[str, int | str]]]]] = field(default_factory=list)
+    shared: dict[str, dict[str, int | str | bytes]] = field(default_factory=dict)
+    """Stats that all events of a name share, as devices store what does not change from one execution to the next."""
 
     def line(self, name: str, *events: tuple) -> "SpacePlane":
         """Add a line of events (name, start, length[, stats])."""
@@ -31,11 +33,13 @@ def space_bytes(*planes: SpacePlane, timestamp_ns: int = 1_700_000_000_000_000_0
         event_ids: dict[str, int] = {}
         stat_ids: dict[str, int] = {}
 
-        def stat(key: str, value: int | float | str, stat_ids: dict[str, int] = stat_ids) -> object:
+        def stat(key: str, value: int | float | str | bytes, stat_ids: dict[str, int] = stat_ids) -> object:
             number = stat_ids.setdefault(key, len(stat_ids) + 1)
             if isinstance(value, str):
                 # Hosts store repeated text as a reference into the table of stat names.
                 return types["Stat"](metadata_id=number, ref_value=stat_ids.setdefault(value, len(stat_ids) + 1))
+            if isinstance(value, bytes):
+                return types["Stat"](metadata_id=number, bytes_value=value)
             kind = "double_value" if isinstance(value, float) else "int64_value"
             return types["Stat"](metadata_id=number, **{kind: value})
 
@@ -51,9 +55,12 @@ def space_bytes(*planes: SpacePlane, timestamp_ns: int = 1_700_000_000_000_000_0
                 )
                 line.events.append(event.SerializeToString())
             message.lines.append(line.SerializeToString())
+        for name in plane.shared:
+            event_ids.setdefault(name, len(event_ids) + 1)
         for name, number in event_ids.items():
             entry = message.event_metadata.add(key=number)
             entry.value.name = name.encode()
+            entry.value.stats.extend(stat(key, value) for key, value in plane.shared.get(name, {}).items())
         for name, number in stat_ids.items():
             stat_entry = message.stat_metadata.add(key=number)
             stat_entry.value.name = name.encode()

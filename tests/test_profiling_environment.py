@@ -3,7 +3,7 @@ import platform
 
 import jax
 
-from profiling.environment import commit, cpu_model, environment, num_cores
+from profiling.environment import commit, cpu_model, environment, num_cores, one_line
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 
@@ -16,6 +16,11 @@ def test_the_facts_of_this_process():
     assert facts.versions["python"] == platform.python_version()
     assert facts.num_cores == num_cores() >= 1
     assert facts.host_cpu == cpu_model() != ""
+
+
+def test_a_backend_s_version_keeps_the_lines_that_tell_it():
+    assert one_line("PJRT C API\ncuda 12090\n") == "PJRT C API; cuda 12090"
+    assert "libtpu" in one_line("PJRT C API\nTFRT TPU v5p\nlibtpu version 0.0.30")
 
 
 def test_flags_that_change_numbers_are_kept(monkeypatch):

@@ -6,7 +6,9 @@ from profiling_spaces import SpacePlane, write_space
 from perfmodel import codec
 from perfmodel.errors import InputError
 from profiling import trace_checks
+from profiling.chrome import CHROME_WALL
 from profiling.extract import extract
+from profiling.xplane import EVENT_WALLS
 
 US = 1e-6
 
@@ -203,6 +205,30 @@ def test_a_chip_without_events_is_not_counted(tmp_path):
     assert timings.num_devices == 1
 
 
+def test_planes_of_equal_name_are_devices_of_their_own(tmp_path):
+    timings = extract(write_space(tmp_path, tpu_chip(0, *LOOP), tpu_chip(0, *LOOP)))
+    assert timings.num_devices == 2
+    assert timings.steps == 3
+    assert len(timings.step_seconds) == 6
+    assert timings.busy_share == pytest.approx(3 * 85 / 290)
+    assert "equal-planes" in codes(timings)
+
+
+def test_the_side_that_takes_more_of_the_time_is_the_bound(tmp_path):
+    assert extract(write_space(tmp_path, tpu_chip(0, *LOOP))).bound == "device"
+    sparse = [(name, 10 * start, length) for name, start, length in LOOP]
+    timings = extract(write_space(tmp_path, tpu_chip(0, *sparse)))
+    # 255 of the 2,850 µs from the first draft to the last commit's end, 2000 + 850 + 5.
+    assert timings.busy_share == pytest.approx(255 / 2855)
+    assert timings.bound == "host"
+    assert "host-bound" in codes(timings)
+
+
+def test_the_walls_are_those_of_the_profilers():
+    assert 2_097_153 in EVENT_WALLS
+    assert CHROME_WALL == 1_000_000
+
+
 def test_real_v6e_trace_has_a_hundred_steps_per_chip(shared_data):
     timings = extract(shared_data / "traces/xprof_tpu_inference_2.xplane.pb")
     assert (timings.device_kind, timings.num_devices) == ("TPU v6 Lite", 4)
@@ -290,11 +316,6 @@ def test_folders_without_one_trace_say_what_they_hold(tmp_path):
     write_space(tmp_path, host_loop(), run="one", host="other")
     with pytest.raises(InputError, match="2 hosts"):
         extract(tmp_path / "plugins" / "profile" / "one")
-
-
-def test_a_chrome_trace_is_refused_by_name(shared_data):
-    with pytest.raises(InputError, match="Chrome trace"):
-        extract(shared_data / "traces/tracelens_vllm_decode_full_graph.trace.json.gz")
 
 
 def test_nothing_is_written_beside_the_trace(tmp_path):
