@@ -10,7 +10,9 @@ from .source import add_table_help, read_source
 
 @click.command("check", short_help="Hold timings against the speed of light, their spread and the host's share.")
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option("--hardware", default=None, help="Chip that was measured.  [default: the run's machine]")
+@click.option(
+    "--hardware", default=None, help="Chip that was measured; `tpu-v5p:4` for four of them.  [default: the run's machine]"
+)
 @click.option("--target", default=None, help="Target model: a shipped name or a config.json.  [default: the run's]")
 @click.option("--draft", default=None, help="Drafter: a shipped name or a config.json.  [default: the run's]")
 @click.option("--dtype", default=None, help="Dtype of weights and activations.  [default: the run's, else bfloat16]")
@@ -38,6 +40,8 @@ def command(
         save(out, result)
     if as_json:
         body = to_document(result)
+        for row in body["points"]:
+            row["tokens"] = row["block_size"] * row["batch"]
         print_json(body.pop("schema"), body.pop("version"), {**body, "num_invalid": result.num_invalid})
     else:
         from rich.console import Console

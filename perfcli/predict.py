@@ -9,107 +9,194 @@ from .options import integers, json_option, out_option, print_json
 
 
 @click.command("predict", short_help="Predict the best K from a model or a chip, and acceptance.")
-@click.option("--model", type=click.Path(path_type=Path), default=None, help="A fitted model: model.json or a run folder.")
-@click.option("--hardware", default=None, help="A chip by its datasheet, in place of --model; `perf list hardware`.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), default=None, help="A fitted model (model.json, a run), or a perf compile table."
+)
+@click.option(
+    "--hardware",
+    multiple=True,
+    help="A chip by its datasheet, or, beside --model, the chip to move the model to; repeatable; `perf list hardware`.",
+)
 @click.option(
     "--target", default="qwen3-4b", show_default=True, help="Target for --hardware: a shipped name, hub id or config.json."
 )
-@click.option("--draft", default="qwen3-4b-dflash-b16", show_default=True, help="Drafter for --hardware.")
+@click.option(
+    "--draft", default=None, help="Drafter, for --hardware or a model fitted without.  [default: the target's, where it ships]"
+)
+@click.option(
+    "--draft-ms", type=float, default=None, metavar="MS", help="Time of one drafter pass, in place of the modelled one."
+)
+@click.option(
+    "--drafter",
+    "drafting",
+    type=click.Choice(["block", "sequential"]),
+    default=None,
+    help="One pass for all drafts, or one pass per draft.  [default: as the drafter's config says]",
+)
 @click.option(
     "--step-times", type=click.Path(path_type=Path), default=None, help="Measured cycle times (CSV: block_size, ms, tau)."
 )
-@click.option("--acceptance", default=None, help="A shipped profile, acceptance.json, or a profile file; `perf list acceptance`.")
+@click.option(
+    "--acceptance",
+    multiple=True,
+    help="A shipped profile, acceptance.json, a profile file or speculation_profile.json; repeatable; `perf list acceptance`.",
+)
+@click.option("--pool", "pooled", is_flag=True, help="Pool the acceptance profiles by their steps: one K for mixed traffic.")
 @click.option("--survival", default=None, help="P(at least 1 draft accepted), P(at least 2), …: 0.9,0.8,0.7")
 @click.option(
     "--tau", "taus", multiple=True, metavar="K:VALUE", help="Mean acceptance length at block size K, bonus included; repeatable."
 )
 @click.option("--k", "sizes", default=None, help="Block sizes, e.g. 1:16 or 1,4,8,16.  [default: 1 to the drafter's block]")
 @click.option("--batch", default="1", show_default=True, help="Batch sizes, e.g. 1,8,32.")
-@click.option("--context", default="1024", show_default=True, help="Context lengths, e.g. 1024,8192.")
+@click.option("--context", default=None, help="Context lengths, e.g. 1024,8192.  [default: 1024]")
 @click.option("--dtype", default="bfloat16", show_default=True, help="Dtype for --hardware.")
+@click.option("--price", type=float, default=None, metavar="USD", help="Dollars per chip and hour, in place of the list price.")
+@click.option("--emit", metavar="ENGINE", default=None, help="Print settings to paste: vllm, sglang, tensorrt-llm, llama.cpp, …")
+@click.option(
+    "--speculation-profile", "profile_out", type=click.Path(path_type=Path), default=None,
+    help="Write the acceptance there as NVIDIA's speculation_profile.json.",
+)  # fmt: skip
 @out_option("Write the predictions there as JSON.")
 @json_option
 def command(
     model: Path | None,
-    hardware: str | None,
+    hardware: tuple[str, ...],
     target: str,
-    draft: str,
+    draft: str | None,
+    draft_ms: float | None,
+    drafting: Any,
     step_times: Path | None,
-    acceptance: str | None,
+    acceptance: tuple[str, ...],
+    pooled: bool,
     survival: str | None,
     taus: tuple[str, ...],
     sizes: str | None,
     batch: str,
-    context: str,
+    context: str | None,
     dtype: str,
+    price: float | None,
+    emit: str | None,
+    profile_out: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
     """Predict the best block size K, its interval and plateau, and whether speculation pays at all.
 
-    Step times come from a fitted model, from a chip's datasheet, or from a table of measured cycle times; acceptance from a
-    profile, a survival list, or mean acceptance lengths.
+    Step times come from a fitted model (moved to another chip, if --hardware names one), from a chip's datasheet, or from a table
+    of measured cycle times; acceptance from a profile, a survival list, or mean acceptance lengths. Grids of more than a hundred
+    combinations of chip, task, batch and context are answered without intervals.
 
     \b
     Examples:
         perf predict --hardware tpu-v5p --acceptance qwen3-4b-dflash-b16/math
-        perf predict --hardware h100 --survival 0.85,0.7,0.58 --batch 1,8,32
+        perf predict --hardware h100 --survival 0.85,0.7,0.58 --batch 1,8,32 --emit vllm
     """
-    from sweeps.predicting import predict_from
+    from sweeps.predicting import Question, answer
 
-    predictions = predict_from(
+    no_context = (0,) if step_times is not None else (1024,)
+    question = Question(
         model=model,
         hardware=hardware,
         target=target,
         draft=draft,
         step_times=step_times,
         acceptance=acceptance,
-        survival=None if survival is None else _numbers(survival, "--survival"),
+        pooled=pooled,
+        survival=() if survival is None else _numbers(survival, "--survival"),
         taus=tuple(_pair(text) for text in taus),
         block_sizes=None if sizes is None else integers(sizes, "--k"),
         batches=integers(batch, "--batch"),
-        contexts=integers(context, "--context"),
+        contexts=no_context if context is None else integers(context, "--context"),
         dtype=dtype,
+        drafting=drafting,
+        pass_s=None if draft_ms is None else draft_ms / 1e3,
+        usd_per_hour=price,
     )
+    found = answer(question)
+    settings = None if emit is None else _settings(emit, found)
+    if profile_out is not None:
+        _write_profile(profile_out, found)
     if out is not None:
-        from perfmodel.codec import save
-        from perfmodel.records import PredictionSet
-
-        save(out, predictions[0] if len(predictions) == 1 else PredictionSet(here=predictions))
+        _write(out, found)
     if as_json:
-        print_json("perf.prediction", 1, _document(predictions))
-        return
+        from sweeps.prediction_document import prediction_document
+
+        body = prediction_document(found)
+        print_json("perf.prediction", 1, body if settings is None else {**body, "settings": settings})
+    elif settings is not None:
+        click.echo(settings)
+    else:
+        _show(found)
+
+
+def _settings(engine: str, found: Any) -> str:
+    from perfmodel.errors import InputError
+    from perfmodel.settings import snippet
+    from reports.prediction_text import why_this_k
+
+    predictions = found.predictions
+    if found.grid is not None or len({(p.hardware, p.task, p.context) for p in predictions}) > 1:
+        raise InputError("settings belong to one chip, one task and one context", "name one of each; batches may be several")
+    first = predictions[0]
+    if not (first.target and (first.draft or first.best.block_size == 1)):
+        raise InputError("settings name the target and the drafter, and these are unknown here", "use --hardware or --model")
+    return snippet(
+        engine,
+        block_size=first.best.block_size,
+        target=first.target,
+        draft=first.draft,
+        why=why_this_k(first),
+        method="eagle3" if found.drafting == "sequential" else "dflash",
+        by_batch={prediction.batch: prediction.best.block_size for prediction in predictions},
+    )
+
+
+def _write_profile(path: Path, found: Any) -> None:
+    from perfmodel.codec import encode, write_atomic
+    from perfmodel.errors import InputError
+    from perfmodel.speculation import write_profile
+
+    if len(found.profiles) != 1:
+        raise InputError(f"a speculation profile holds one task, not {len(found.profiles)}", "give the acceptance of one task")
+    method = "eagle3" if found.drafting == "sequential" else "dflash"
+    write_atomic(path, encode(write_profile(found.profiles[0], method)))
+
+
+def _write(path: Path, found: Any) -> None:
+    from perfmodel.codec import save
+    from perfmodel.errors import InputError
+    from perfmodel.records import PredictionSet
+
+    if found.grid is not None:
+        raise InputError("a grid of this size has no intervals and is no record", "take --json, or ask for fewer cells")
+    save(path, found.predictions[0] if len(found.predictions) == 1 else PredictionSet(here=found.predictions))
+
+
+def _show(found: Any) -> None:
     from rich.console import Console
 
     from perfmodel.settings import engine_settings
+    from reports.prediction_text import details, landscape_tables
     from reports.tables import prediction_table
     from reports.terminal import findings_list
 
     console = Console()
-    for prediction in predictions:
+    if found.grid is not None:
+        console.print(landscape_tables(found.grid))
+        return
+    for prediction in found.predictions:
         console.print(prediction_table(prediction))
+        console.print(details(prediction))
         console.print(findings_list(prediction.findings))
-    if len(predictions) == 1:
-        for setting in engine_settings(predictions[0].best.block_size, predictions[0].target, predictions[0].draft):
+    if len(found.predictions) == 1:
+        first = found.predictions[0]
+        for setting in engine_settings(first.best.block_size, first.target, first.draft):
             console.print(str(setting), markup=False, highlight=False, soft_wrap=True)
 
 
-def _document(predictions: Any) -> dict[str, Any]:
-    """Rows over every batch and context, and the best of the first prediction, under the promised keys."""
-    from perfmodel.codec import to_document
-
-    bodies = [to_document(prediction) for prediction in predictions]
-    for body, prediction in zip(bodies, predictions, strict=True):
-        del body["schema"], body["version"]
-        for row, record in [*zip(body["rows"], prediction.rows, strict=True), (body["best"], prediction.best)]:
-            row["num_speculative_tokens"] = record.num_speculative_tokens
-    rows = [row for body in bodies for row in body["rows"]]
-    return {**bodies[0], "rows": rows, "predictions": [{k: v for k, v in body.items() if k != "rows"} for body in bodies]}
-
-
-def _numbers(text: str, name: str) -> list[float]:
+def _numbers(text: str, name: str) -> tuple[float, ...]:
     try:
-        return [float(part) for part in text.split(",")]
+        return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a list of numbers like 0.9,0.8", param_hint=name) from None
 

@@ -15,8 +15,11 @@ import numpy as np
 
 from . import catalogue, codec
 from .errors import InputError
+from .imported import imported_profiles
 from .meanlength import check_points
-from .records import AcceptanceProfile, AcceptanceSet, Finding
+from .records import AcceptanceProfile, AcceptanceSet, Finding, Imported
+from .records.acceptance import Drafting
+from .speculation import is_speculation_profile, read_profile
 from .survival import Counts, count_steps, product_limit
 from .taucurve import (
     NUM_DRAWS,
@@ -88,6 +91,7 @@ def from_committed(
     name: str = "",
     last_step_cut: Sequence[bool] = (),
     trained_block_size: int | None = None,
+    longest_context: int | None = None,
     synthetic: bool = False,
     source: str = "",
 ) -> AcceptanceProfile:
@@ -136,6 +140,7 @@ def from_committed(
         num_prompts=len(answers),
         tau_per_answer=float(np.mean([np.mean(steps) for steps in answers])),
         trained_block_size=trained_block_size,
+        longest_context=longest_context,
         synthetic=synthetic,
         source=source,
         definition=_DEFINITION,
@@ -207,8 +212,12 @@ def from_tau_points(
     target: str = "",
     draft: str = "",
     trained_block_size: int | None = None,
+    drafting: Drafting | None = None,
 ) -> AcceptanceProfile:
-    """The profile of mean acceptance lengths (K, τ), bonus included: exact at these K, estimated between and beyond."""
+    """The profile of mean acceptance lengths (K, τ), bonus included: exact at these K, estimated between and beyond.
+
+    `drafting` narrows the curves that an estimate considers to those of block or of sequential drafters.
+    """
     checked = check_points(points)
     shown = ", ".join(f"τ({block}) = {value:g}" for block, value in checked[1:])
     finding = Finding(
@@ -227,6 +236,7 @@ def from_tau_points(
         at_risk=(),
         tau_points=checked,
         trained_block_size=trained_block_size,
+        drafting=drafting,
         source="given as mean acceptance lengths",
         definition="mean committed tokens per step, bonus included, at each block size",
         findings=(finding,),
@@ -243,6 +253,8 @@ def pool(profiles: Sequence[AcceptanceProfile], name: str, task: str) -> Accepta
         raise InputError("only profiles of one block size can be pooled", "measure the tasks at the same block size")
     first = profiles[0]
     synthetic = any(profile.synthetic for profile in profiles)
+    reached = [profile.longest_context for profile in profiles]
+    longest_context = None if None in reached else max(length or 0 for length in reached)
     source = "; ".join(dict.fromkeys(profile.source for profile in profiles if profile.source))
     if all(profile.committed for profile in profiles):
         flags = [profile.last_step_cut or (False,) * len(profile.committed) for profile in profiles]
@@ -255,6 +267,7 @@ def pool(profiles: Sequence[AcceptanceProfile], name: str, task: str) -> Accepta
             name=name,
             last_step_cut=[flag for answer_flags in flags for flag in answer_flags],
             trained_block_size=first.trained_block_size,
+            longest_context=longest_context,
             synthetic=synthetic,
             source=source,
         )
@@ -278,6 +291,8 @@ def pool(profiles: Sequence[AcceptanceProfile], name: str, task: str) -> Accepta
         num_steps=round(float(steps.sum())),
         num_prompts=None if None in num_prompts else sum(number or 0 for number in num_prompts),
         trained_block_size=first.trained_block_size,
+        drafting=first.drafting,
+        longest_context=longest_context,
         synthetic=synthetic,
         source=source,
         definition=f"{first.definition}; pooled by steps over {', '.join(profile.task for profile in profiles)}",
@@ -325,12 +340,17 @@ def load_profile(name: str) -> AcceptanceProfile:
 
 
 def load_acceptance(path: Path) -> tuple[AcceptanceProfile, ...]:
-    """The acceptance profiles of a `perf.acceptance_profile` or `perf.acceptance` file. Raises `InputError`."""
-    record = codec.load_any(path)
+    """The acceptance profiles of a `perf.acceptance_profile` or `perf.acceptance` file, or of NVIDIA's. Raises `InputError`."""
+    document = codec.read_json(path)
+    if is_speculation_profile(document):
+        return (read_profile(document, str(path)),)
+    record = codec.from_document(document, str(path))
     if isinstance(record, AcceptanceSet):
         profiles = record.profiles
     elif isinstance(record, AcceptanceProfile):
         profiles = (record,)
+    elif isinstance(record, Imported):
+        profiles = imported_profiles(record, str(path))
     else:
         raise InputError(f"{path} holds no acceptance", "give acceptance.json of a sweep, or an acceptance profile")
     for profile in profiles:

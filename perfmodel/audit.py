@@ -31,6 +31,9 @@ FLAT_SPAN = 2.0
 UNSTABLE_SPREAD = 0.25
 """Interquartile range over median above which a point's repeats do not agree."""
 
+DRIFT = 0.15
+"""Later repeats slower than earlier ones by more than this share: clocks fall with heat or a power limit, or memory fills."""
+
 NEAR_FLOOR = 0.75
 """A time above this share of the floor is more likely a wrong peak than a timer that did not wait."""
 
@@ -49,7 +52,7 @@ def audit(
     floors = [_floor(point, target, draft, hardware, dtype) for point in timed]
     overhead = _overhead_points(timed, floors)
     verdicts = [_judge(i, timed, floors, overhead, hardware) for i in range(len(timed))]
-    name = "unknown" if hardware is None else hardware.name
+    name = "unknown" if hardware is None else hardware.label
     return Audit(hardware=name, points=tuple(verdicts), findings=_findings(verdicts, target, hardware, dtype))
 
 
@@ -59,7 +62,7 @@ def _floor(
     if target is None or hardware is None or (point.phase == "draft" and draft is None):
         return None
     shape = StepShape(phase=point.phase, batch=point.batch, query_tokens=point.block_size, context=point.context)
-    return floor(step_cost(target, draft, shape, dtype), hardware, dtype)
+    return floor(step_cost(target, draft, shape, dtype, hardware.num_chips), hardware, dtype)
 
 
 def _curves(timed: Sequence[TimingPoint]) -> dict[tuple[str, int, int], list[int]]:
@@ -98,6 +101,9 @@ def _judge(
         verdict, cause = "invalid", _invalid_cause(i, timed, floors, hardware)
     elif point.spread > UNSTABLE_SPREAD:
         verdict, cause = "unstable", f"repeats scatter by {100 * point.spread:.0f} % (interquartile range over median)"
+    elif point.drift > DRIFT:
+        verdict = "unstable"
+        cause = f"later repeats take {100 * point.drift:.0f} % longer than earlier ones: clocks fall with heat or a power limit"
     elif i in overhead and known is not None:
         ratio = point.median_s / known.seconds
         verdict, cause = "overhead", f"flat in K and {ratio:.1f} times the floor: launches or the host set the pace, not the chip"
@@ -133,7 +139,7 @@ def _invalid_cause(i: int, timed: Sequence[TimingPoint], floors: Sequence[Floor 
         return below + "the time does not move with K, so the timer most likely did not wait for the device"
     if ratio >= NEAR_FLOOR:
         return below + "close enough that the peak may be wrong (another variant of the chip), or part of the data stayed on chip"
-    chips = -(-known.seconds // point.median_s)
+    chips = -(-known.seconds // point.median_s) * hardware.num_chips
     return (
         below + f"the timer did not wait for the device, or the work ran on at least {chips:.0f} chips, or this is another chip"
     )

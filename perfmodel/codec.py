@@ -20,15 +20,20 @@ from .records import (
     AcceptanceSet,
     Audit,
     CheckedK,
+    CompiledSet,
     DecodeRun,
+    Diagnosis,
     FittedModel,
     Hardware,
+    Imported,
     KPrediction,
     ModelSpec,
     PredictionSet,
     Record,
     Run,
     RunSpec,
+    Served,
+    ServedPoint,
     StepTimes,
     TimingPoint,
     TraceSet,
@@ -54,11 +59,22 @@ SCHEMAS: dict[type[Record], tuple[str, int]] = {
     FittedModel: ("perf.model", 1),
     KPrediction: ("perf.prediction", 1),
     PredictionSet: ("perf.predictions", 1),
+    Imported: ("perf.imported", 1),
+    Diagnosis: ("perf.diagnosis", 1),
+    CompiledSet: ("perf.compiled", 1),
+    Served: ("perf.served", 1),
+    ServedPoint: ("perf.served_point", 1),
 }
 """Record type → schema name and current version."""
 
 UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """(schema, version) → the step that lifts a document of that version by one."""
+
+MAX_BYTES = 256 << 20
+"""Largest file that is read whole: far beyond any record or table, small enough for any machine."""
+
+FOREIGN = "another tool's file becomes a record by `perf import FILE -o record.json`"
+"""What to do with a file that perf did not write."""
 
 _TYPES = {schema: record_type for record_type, (schema, _) in SCHEMAS.items()}
 
@@ -75,9 +91,10 @@ def from_document(document: Any, where: str = "document") -> Record:
     Raises `InputError` when it names no known schema, a newer version, or fields that do not fit.
     """
     if not isinstance(document, dict) or "schema" not in document:
-        raise InputError(f"{where} is not a perf record: it has no `schema`", "records are written by perf; see docs/formats.md")
+        raise InputError(f"{where} is not a perf record: it has no `schema`", FOREIGN)
     body = dict(document)
     schema, version = body.pop("schema"), body.pop("version", None)
+    body.pop("perf_version", None)  # a document that a verb printed says who printed it
     if not isinstance(schema, str) or schema not in _TYPES:
         raise InputError(f"{where} has the unknown schema {schema!r}", f"known: {', '.join(sorted(_TYPES))}")
     record_type = _TYPES[schema]
@@ -94,18 +111,27 @@ def from_document(document: Any, where: str = "document") -> Record:
         raise InputError(f"{where} is not a valid {schema}: {error}", "the file may be damaged or edited") from error
 
 
-def read_json(path: Path) -> Any:
-    """The decoded JSON of a file. Raises `InputError` when it is missing, unreadable or not JSON."""
+def read_file(path: Path) -> bytes:
+    """The bytes of a file or pipe. Raises `InputError` when it is missing, unreadable, or larger than `MAX_BYTES`."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist", "check the path") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "check the path and its permissions") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{path} is larger than {MAX_BYTES >> 20} MiB: neither a record nor a table of ours", FOREIGN)
+    return data
+
+
+def read_json(path: Path) -> Any:
+    """The decoded JSON of a file. Raises `InputError` when it is missing, unreadable or not JSON."""
+    data = read_file(path)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not JSON: {error}", "the file may be truncated or of another format") from error
+        raise InputError(f"{path} is not JSON: {error}", f"the file may be truncated; {FOREIGN}") from error
     except RecursionError:
         raise InputError(f"{path} is nested too deeply to be one of ours", "check the file") from None
 

@@ -34,3 +34,7 @@ class UnsupportedError(PerfError):
 
 class FitError(PerfError):
     """The points given cannot determine the model; raised instead of returning a number."""
+
+
+class NothingTrustedError(FitError, UntrustedError):
+    """Every timing given is below the speed of light, so nothing remains to fit or to compare with (exit 3)."""

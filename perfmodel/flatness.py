@@ -7,15 +7,26 @@ arithmetic does from the start (`compute`), and there is no plateau; or K=1 runs
 if any, starts at K=2.
 """
 
+from collections.abc import Sequence
+
+import msgspec
 import numpy as np
 
+from .bounds import bounds_of
+from .cost import DTYPE_BYTES, Sizes
 from .errors import InputError
 from .phases import VERIFY
-from .records import FittedModel, Flatness, StepShape
+from .records import FittedModel, Flatness
 from .records.prediction import Bound
-from .stepmodel import bounds_of, draws_of, model_work, terms, values_of
+from .roofline import peak_flops_per_s
+from .stepmodel import ROOFLINE, draws_of, model_grid_work, terms, values_of
 
 TOLERANCES = (0.05, 0.10, 0.25)
+
+WEIGHT_BITS = (16.0, 8.0, 4.5)
+"""Widths at which weights are stored in practice: as computed, one byte, four bits with their scales."""
+
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def flatness(model: FittedModel, batch: int = 1, context: int = 0) -> Flatness:
@@ -26,9 +37,8 @@ def flatness(model: FittedModel, batch: int = 1, context: int = 0) -> Flatness:
     if batch < 1 or context < 0:
         raise InputError(f"batch {batch}, context {context} is no step", "batch starts at 1, context at 0")
     limit = max(model.fitted_range.tokens[1] // batch, 2)
-    blocks = range(1, limit + 1)
-    shapes = [StepShape(phase=VERIFY, batch=batch, query_tokens=block, context=context) for block in blocks]
-    work = model_work(model, shapes)
+    sizes = Sizes(np.asarray(float(batch)), np.arange(1.0, limit + 1.0), np.asarray(float(context)))
+    work = model_grid_work(model, VERIFY, sizes)
     values, draws = values_of(model), draws_of(model)
     parts = terms(values, work, model.hardware, model.dtype)
     spread = terms(draws, work, model.hardware, model.dtype) if draws else parts
@@ -38,7 +48,7 @@ def flatness(model: FittedModel, batch: int = 1, context: int = 0) -> Flatness:
     from_two = {f"{tolerance:.2f}": int(_width(parts.total_s[None], tolerance, 2)[0]) for tolerance in TOLERANCES}
     knee = _knee(np.atleast_2d(parts.memory_s), np.atleast_2d(parts.compute_s))
     knees = _knee(np.atleast_2d(spread.memory_s), np.atleast_2d(spread.compute_s))
-    bound = bounds_of(values, model_work(model, shapes[1:2]), shapes[1:2], model.target, model.hardware, model.dtype)[0]
+    bound = bounds_of(values, work, model.target, model.hardware, model.dtype)[1].item()
     batches, contexts = model.fitted_range.batch, model.fitted_range.context
     return Flatness(
         batch=batch,
@@ -54,7 +64,50 @@ def flatness(model: FittedModel, batch: int = 1, context: int = 0) -> Flatness:
         cause=_cause(values, widths, from_two, batch, bound),
         kernel=values.get("kernel"),
         extrapolated=not batches[0] <= batch <= batches[1] or context > 2 * contexts[1],
+        dtype=model.dtype,
+        weight_bits=None if model.target is None else _stored_bits(model),
     )
+
+
+def flat_table(
+    model: FittedModel,
+    batches: Sequence[int] = (),
+    contexts: Sequence[int] = (),
+    dtypes: Sequence[str] = (),
+    weight_bits: Sequence[float] = WEIGHT_BITS,
+) -> tuple[Flatness, ...]:
+    """How flat width and knee move: one row per batch, per context, per dtype and per weight width, all else as first fitted.
+
+    Where nothing is named, batches are powers of two while at least two block sizes remain within what was fitted, contexts the
+    fitted range's ends and four times the longest, dtypes all that the chip has a peak for. Rows that change dtype or storage keep the
+    fitted efficiencies and are marked `what_if`: no step of that kind was measured.
+    """
+    known = model.fitted_range
+    batch, context = known.batch[0], known.context[0]
+    rows = [(batch, context)]
+    rows += [(other, context) for other in batches or [b for b in _BATCHES if 2 * b <= known.tokens[1]]]
+    rows += [(batch, other) for other in contexts or sorted({known.context[1], 4 * max(known.context[1], 256)})]
+    found = [flatness(model, *row) for row in dict.fromkeys(rows)]
+    target, hardware = model.target, model.hardware
+    if model.form != ROOFLINE or target is None or hardware is None or peak_flops_per_s(hardware, model.dtype) is None:
+        return tuple(found)
+    others = [model]
+    for dtype in dtypes or hardware.flops_per_s:
+        if dtype != model.dtype and dtype in DTYPE_BYTES and peak_flops_per_s(hardware, dtype) is not None:
+            others.append(msgspec.structs.replace(model, dtype=dtype))
+    for bits in weight_bits:
+        stored = msgspec.structs.replace(target, weight_bits=bits)
+        if target.weight_bits >= 16.0 > bits:  # a model that is stored narrow already has no wider weights to read
+            others.append(msgspec.structs.replace(model, target=stored))
+    found += [msgspec.structs.replace(flatness(other, batch, context), what_if=True) for other in others[1:]]
+    return tuple(found)
+
+
+def _stored_bits(model: FittedModel) -> float:
+    """Bits per weight as stored: the spec's where it is quantised, else the dtype's."""
+    if model.target is not None and model.target.weight_bits < 16.0:
+        return model.target.weight_bits
+    return 8.0 * DTYPE_BYTES.get(model.dtype, 2.0)
 
 
 def _width(times: np.ndarray, tolerance: float, reference: int) -> np.ndarray:

@@ -22,6 +22,9 @@ from .records import Hardware
 
 _CATALOGUE = "chips"
 
+MAX_CHIPS = 1024
+"""More chips than one model is cut over."""
+
 
 @cache
 def names() -> tuple[str, ...]:
@@ -33,8 +36,19 @@ def names() -> tuple[str, ...]:
 def load_hardware(name_or_path: str) -> Hardware:
     """The peaks of a chip in SI units, by catalogue name (`tpu-v5p`), TOML file, or saved `perf.hardware` record.
 
-    Raises `InputError` with the nearest names when nothing fits, and when a file is not a chip.
+    `tpu-v5p:4` is the same chip four times, the model cut over them (tensor parallel). Raises `InputError` with the nearest names
+    when nothing fits, and when a file is not a chip.
     """
+    head, colon, number = name_or_path.rpartition(":")
+    if colon and number.isdecimal():
+        num_chips = int(number)
+        if not 1 <= num_chips <= MAX_CHIPS:
+            raise InputError(f"{num_chips} chips share no model", f"name 1 to {MAX_CHIPS}, as in tpu-v5p:4")
+        return msgspec.structs.replace(_one_chip(head), num_chips=num_chips)
+    return _one_chip(name_or_path)
+
+
+def _one_chip(name_or_path: str) -> Hardware:
     name = name_or_path.strip().lower().replace("_", "-")
     if name in names():
         text = (resources.files(__package__) / _CATALOGUE / f"{name}.toml").read_text(encoding="utf-8")
@@ -85,5 +99,7 @@ def _check(hardware: Hardware, where: str) -> None:
             raise InputError(f"{where}: {field} must be a positive number, not {peak.value}", "use SI base units")
         if not peak.source.strip():
             raise InputError(f"{where}: {field} has no source", "every number names the document it comes from")
+    if hardware.num_chips < 1:
+        raise InputError(f"{where}: num_chips must be at least 1", "one chip is the usual case")
     if hardware.devices_per_chip < 1:
         raise InputError(f"{where}: devices_per_chip must be at least 1", "one JAX device per chip is the usual case")

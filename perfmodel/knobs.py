@@ -5,7 +5,7 @@ import numpy as np
 from .leastsquares import Knob, Problem
 from .records import Hardware
 from .roofline import peak_flops_per_s
-from .stepmodel import DENSE, PRIORS, Prior
+from .stepmodel import EXPERTS, PRIORS, ROOFLINE, Prior
 
 ATTENTION_SHARE = 0.02
 """Attention below this share of every point's FLOP cannot show a price of its own."""
@@ -31,8 +31,8 @@ _SIZES = "points whose bytes differ much: a long context, a larger batch, or ano
 
 def base_knobs(problem: Problem, form: str, lead: str) -> tuple[Knob, ...]:
     """The constants of the plain law for these points."""
-    if form == DENSE or problem.hardware is None:
-        return _dense_knobs(problem)
+    if form != ROOFLINE or problem.hardware is None:
+        return (*_dense_knobs(problem), *(_expert_knobs(problem) if form == EXPERTS else ()))
     others = [str(phase) for phase in np.unique(problem.work.phases) if phase != lead]
     return (
         _efficiency("memory_efficiency", problem.hardware, _beaten_bandwidth(problem, problem.hardware, lead), _SIZES),
@@ -63,16 +63,16 @@ def optional_knobs(problem: Problem, form: str, lead: str) -> tuple[Knob, ...]:
                 visible=OVERHEAD_VISIBLE * fastest / float(work.batch.max()),
             )
         )
-    if form != DENSE and np.max(work.attention / (work.attention + work.linear)) > ATTENTION_SHARE:
+    if form == ROOFLINE and np.max(work.attention / (work.attention + work.linear)) > ATTENTION_SHARE:
         knobs.append(_ratio("attention_slowdown", 1.0, 100.0, 2.0))
     reads = work.cached / (work.cached + work.memory)
     several_contexts = len(np.unique(work.context[work.phases == lead])) > 1
-    if form != DENSE and several_contexts and np.ptp(reads[work.phases == lead]) > CACHE_SHARE:
+    if form == ROOFLINE and several_contexts and np.ptp(reads[work.phases == lead]) > CACHE_SHARE:
         knobs.append(_ratio("cache_slowdown", 1.0, 100.0, 2.0))
     if work.single.any() and not work.single.all():
         knobs.append(_ratio("kernel", 0.05, 20.0, 1.0))
     for phase in np.unique(work.phases):
-        if form != DENSE and phase != lead and len(np.unique(work.linear[work.phases == phase])) >= 3:
+        if form == ROOFLINE and phase != lead and len(np.unique(work.linear[work.phases == phase])) >= 3:
             knobs += [_ratio(f"{phase}_ratio", 0.2, 5.0, 1.0), _ratio(f"{phase}_compute_ratio", 0.2, 5.0, 1.0)]
     return tuple(knobs)
 
@@ -213,3 +213,33 @@ def _dense_knobs(problem: Problem) -> tuple[Knob, ...]:
             )
         )
     return tuple(knobs)
+
+
+def _expert_knobs(problem: Problem) -> tuple[Knob, ...]:
+    """The part of the plateau that fills as experts are touched, and the share of all experts that one token uses."""
+    fastest, slowest = float(problem.measured_s.min()), float(problem.measured_s.max())
+    shares = "one token uses 2 to 8 of 8 to 512 experts in published mixtures"
+    return (
+        Knob(
+            name="experts_s",
+            unit="s",
+            start=0.5 * fastest,
+            low=1e-3 * fastest,
+            high=slowest,
+            log=True,
+            prior=Prior(fastest, 0.1 * fastest, slowest, "the fastest and slowest points"),
+            remedy=_KNEE,
+            optional=True,
+        ),
+        Knob(
+            name="expert_share",
+            unit="1",
+            start=0.06,
+            low=0.005,
+            high=0.6,
+            log=True,
+            prior=Prior(0.06, 0.015, 0.25, shares),
+            remedy="more block sizes from 2 to 32",
+            optional=True,
+        ),
+    )

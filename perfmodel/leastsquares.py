@@ -9,7 +9,7 @@ pinned at its prior and the rest fitted again, one constant at a time, so every 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -92,17 +92,25 @@ class Knob:
 
 @dataclass(frozen=True)
 class Problem:
-    """Measured times (s) of known work on one chip, and the relative scatter of each point's repeats."""
+    """Measured times (s) of known work on one chip, and the relative scatter of each point's repeats.
+
+    `fixed` holds constants that were chosen from a list and are not fitted, such as a tile size.
+    """
 
     work: Work
     measured_s: np.ndarray
     scatter: np.ndarray
     hardware: Hardware | None
     dtype: str
+    fixed: Mapping[str, float] = field(default_factory=dict)
 
     def with_times(self, measured_s: np.ndarray) -> "Problem":
         """The same problem with other times (a bootstrap draw)."""
-        return Problem(self.work, measured_s, self.scatter, self.hardware, self.dtype)
+        return replace(self, measured_s=measured_s)
+
+    def predicted_s(self, values: Values) -> np.ndarray:
+        """Seconds of every point under given constants, beside the chosen ones."""
+        return seconds({**self.fixed, **values}, self.work, self.hardware, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -189,7 +197,7 @@ def redraw(problem: Problem, solution: Solution, rng: np.random.Generator, measu
 
 def log_errors(problem: Problem, values: Values) -> np.ndarray:
     """log(predicted / measured) of every point."""
-    return np.log(seconds(values, problem.work, problem.hardware, problem.dtype) / problem.measured_s)
+    return np.log(problem.predicted_s(values) / problem.measured_s)
 
 
 def _optimise(

@@ -4,8 +4,9 @@ One mean length cannot tell a steep curve from a flat one. Under one α per draf
 (K, τ) fixes α. Real curves bend differently: the published block drafters (Qwen3-4B, nine tasks) drop after the first draft and
 level off later. Any measured curve S_i is turned into a curve with another mean by a power, S_i^γ, which for the geometric law
 just changes α. Given τ(16), the geometric curve misses the published τ(2), τ(4) and τ(8) by 1.5, 1.8 and 2.3 % on average (at
-most 6 %); given τ(4), it misses τ(16) by 4.7 % (at most 10 %). The best guess is therefore the geometric curve, and the interval
-is the spread over it and the published shapes. Given points are always met exactly: between two of them the curve is stretched.
+most 6 %); given τ(4), it misses τ(16) by 4.7 % (at most 10 %). The best guess is therefore the geometric curve, and the
+interval is the spread over the members of a family (`perfmodel.families`). Given points are always met exactly: between two of
+them the curve is stretched.
 """
 
 from collections.abc import Sequence
@@ -99,8 +100,5 @@ def geometric_shape(num_positions: int) -> Array:
 
 
 def family_curves(points: Points, max_block_size: int, shapes: Sequence[Array]) -> Array:
-    """τ(1) … τ(max_block_size) through the points, one row per shape; row 0 is the geometric best guess."""
-    num_positions = max(max_block_size, points[-1][0])
-    rows = [curve_through(points, max_block_size, geometric_shape(num_positions))]
-    rows += [curve_through(points, max_block_size, log_shape(shape, num_positions)) for shape in shapes]
-    return np.array(rows)
+    """τ(1) … τ(max_block_size) through the points, one row per shape (log S_i)."""
+    return np.array([curve_through(points, max_block_size, shape) for shape in shapes])

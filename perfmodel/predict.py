@@ -12,12 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from .acceptance import NUM_DRAWS, SEED, from_tau_points, measured_block_size, tau_curve, tau_draws, tau_source
+from .acceptance import (
+    NUM_DRAWS,
+    SEED,
+    Share,
+    ceiling_share,
+    from_tau_points,
+    measured_block_size,
+    tau_curve,
+    tau_draws,
+    tau_source,
+)
 from .choice import Candidates, Choice, choose
 from .errors import InputError
+from .price import usd_per_million_tokens
 from .records import AcceptanceProfile, Finding, KPrediction, KRow, Severity
+from .records.acceptance import Drafting
 from .records.prediction import PredictionSource
-from .steptime import StepSeconds
+from .steptime import CONTEXT_REACH, StepSeconds
 from .survival import Array, Mask, Whole
 
 
@@ -43,6 +55,7 @@ class _Question:
     source: PredictionSource
     trained: int | None
     label: str
+    usd_per_hour: float | None = None
 
 
 def _finding(code: str, severity: Severity, message: str, hint: str = "") -> Finding:
@@ -95,13 +108,14 @@ def predict(
     trained_block_size: int | None = None,
     candidates: Sequence[int] | None = None,
     label: str = "",
+    usd_per_hour: float | None = None,
     num_draws: int = NUM_DRAWS,
     seed: int = SEED,
 ) -> KPrediction:
     """The prediction for one task, batch and context: a row per block size of `steps`, the best among those in training.
 
     `trained_block_size` defaults to the profile's, else to the largest K its acceptance was measured at. `candidates` limits
-    what may be recommended further (for example to the K an engine can run).
+    what may be recommended further (for example to the K an engine can run). `usd_per_hour` is the price of all chips at work.
     """
     _check_steps(steps)
     blocks = np.asarray(steps.block_sizes, dtype=np.int64)
@@ -132,13 +146,17 @@ def predict(
         for i, block in enumerate(blocks.tolist())
     ]
     asked = source if source is not None else steps.source
-    return _answer(_Question(profile, hardware, target, draft, batch, context, asked, trained, label), problem, details)
+    return _answer(
+        _Question(profile, hardware, target, draft, batch, context, asked, trained, label, usd_per_hour), problem, details
+    )
 
 
 def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str, Any]]) -> KPrediction:
     """The record for a problem; `details` holds the fields of each row that the choice does not know."""
     choice = choose(problem)
     tau_low, tau_high = _bounds(problem.tau_draws, len(problem.block_sizes))
+    price = question.usd_per_hour
+    dollars = None if price is None else usd_per_million_tokens(problem.step_s, problem.tau, question.batch, price)
     rows = tuple(
         KRow(
             block_size=block,
@@ -151,6 +169,7 @@ def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str
             speedup_high=None if choice.high is None else float(choice.high[i]),
             tau_low=tau_low[i],
             tau_high=tau_high[i],
+            usd_per_million_tokens=None if dollars is None else float(dollars[i]),
             **details[i],
         )
         for i, block in enumerate(problem.block_sizes.tolist())
@@ -159,7 +178,8 @@ def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str
     acceptance_low, acceptance_high = choice.acceptance or (None, None)
     best_low, best_high = choice.best_block_size or (None, None)
     profile = question.profile
-    foreign = _pair_findings(profile, question.target, question.draft)
+    share = ceiling_share(profile, rows[choice.best].block_size) if profile.survival else Share(None, None, None)
+    about = _profile_findings(profile, question.target, question.draft, question.context)
     return KPrediction(
         hardware=question.hardware,
         target=question.target,
@@ -184,17 +204,34 @@ def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str
         trained_block_size=question.trained,
         label=question.label,
         sensitivity=choice.sensitivity,
-        findings=(*profile.findings, *foreign, *_choice_findings(choice, rows, problem)),
+        tau_share=share.value,
+        tau_share_low=share.low,
+        tau_share_high=share.high,
+        usd_per_hour=price,
+        findings=(*profile.findings, *about, *_choice_findings(choice, rows, problem)),
     )
 
 
-def _pair_findings(profile: AcceptanceProfile, target: str, draft: str) -> list[Finding]:
+def _profile_findings(profile: AcceptanceProfile, target: str, draft: str, context: int) -> list[Finding]:
+    """What the acceptance does not speak for: another pair, a longer context, real text."""
+    findings = []
+    if profile.synthetic:
+        message = f"acceptance profile {profile.name!r} comes from a synthetic pair: its figures are not results"
+        findings.append(_finding("synthetic-acceptance", "warning", message, "measure acceptance on prompts of the task"))
+    if profile.survival and not profile.committed and profile.tau_low is None and profile.at_risk[0] is not None:
+        message = "the counts of single answers are unknown, so steps are taken as independent: the true interval is wider"
+        findings.append(_finding("steps-as-independent", "info", message, "keep the committed tokens of each answer"))
+    if profile.longest_context is not None and context > CONTEXT_REACH * profile.longest_context:
+        message = f"acceptance was measured up to context {profile.longest_context}, and {context} is asked for"
+        hint = "a drafter trained on short text may accept far less on long: measure there"
+        findings.append(_finding("acceptance-beyond-context", "warning", message, hint))
     pairs = [("target", profile.target, target), ("drafter", profile.draft, draft)]
     foreign = [f"{what} {measured}, not {asked}" for what, measured, asked in pairs if measured and asked and measured != asked]
-    if not foreign:
-        return []
-    message = f"acceptance profile {profile.name!r} was measured with {' and '.join(foreign)}"
-    return [_finding("foreign-acceptance", "warning", message, "measure acceptance of this pair, or name the pair it belongs to")]
+    if foreign:
+        message = f"acceptance profile {profile.name!r} was measured with {' and '.join(foreign)}"
+        hint = "measure acceptance of this pair, or name the pair it belongs to"
+        findings.append(_finding("foreign-acceptance", "warning", message, hint))
+    return findings
 
 
 def _choice_findings(choice: Choice, rows: Sequence[KRow], problem: Candidates) -> list[Finding]:
@@ -291,7 +328,10 @@ def predict_table(
     batch: int = 1,
     context: int = 0,
     trained_block_size: int | None = None,
+    drafting: Drafting | None = None,
     label: str = "",
+    usd_per_hour: float | None = None,
+    step_draws: Array | None = None,
     num_draws: int = NUM_DRAWS,
     seed: int = SEED,
 ) -> KPrediction:
@@ -299,15 +339,15 @@ def predict_table(
 
     τ comes from the table where it stands beside the time, else from the profile, else from a curve through the table's τ
     (flagged). Without a row at block size 1 there is no plain decoding to compare with: `speedup`, `worth_it` and
-    `break_even_tau` are None and the best K has the least time per token. The error of the times is unknown, so only the
-    acceptance interval is given.
+    `break_even_tau` are None and the best K has the least time per token. Without `step_draws` (draws of the times [num_draws, K],
+    K rising) the error of the times is unknown, and only the acceptance interval is given.
     """
     blocks, step_s, given = _table_cycles(table)
     if profile is None:
         if not any(block > 1 for block in given):
             raise InputError("step times alone do not tell a gain", "add a tau column, or give acceptance beside the table")
         points = list(given.items())
-        profile = from_tau_points(points, target=target, draft=draft, trained_block_size=trained_block_size)
+        profile = from_tau_points(points, target=target, draft=draft, trained_block_size=trained_block_size, drafting=drafting)
     trained = _trained(profile, trained_block_size)
     limit = trained if trained is not None else measured_block_size(profile)
     is_given = np.isin(blocks, np.array(list(given), dtype=np.int64))
@@ -317,13 +357,17 @@ def predict_table(
     curve = tau_curve(profile, int(blocks[-1]))
     draws = tau_draws(profile, int(blocks[-1]), num_draws, seed)
     measured = np.array([given.get(block, np.nan) for block in blocks.tolist()])
+    tau_drawn = None if draws is None else np.where(is_given, measured, draws[:, blocks - 1])
+    if draws is None and step_draws is not None and is_given.all():
+        tau_drawn = np.tile(measured, (len(step_draws), 1))
     problem = Candidates(
         block_sizes=blocks,
         tau=np.where(is_given, measured, curve[blocks - 1]),
         step_s=step_s,
         eligible=eligible,
         tau_curve=curve,
-        tau_draws=None if draws is None else np.where(is_given, measured, draws[:, blocks - 1]),
+        tau_draws=tau_drawn,
+        step_draws=step_draws,
     )
     sources = ["measured" if is_given[i] else tau_source(profile, block) for i, block in enumerate(blocks.tolist())]
     details = [
@@ -331,4 +375,5 @@ def predict_table(
         | {"in_training": bool(eligible[i])}
         for i, source in enumerate(sources)
     ]
-    return _answer(_Question(profile, hardware, target, draft, batch, context, "measured", trained, label), problem, details)
+    question = _Question(profile, hardware, target, draft, batch, context, "measured", trained, label, usd_per_hour)
+    return _answer(question, problem, details)

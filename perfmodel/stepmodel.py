@@ -10,24 +10,31 @@ dearer a FLOP is in attention than in a weight matrix; c how often cached keys a
 expanded for grouped heads). A step of a single token may take another code path (matrix-vector products): then its time is
 `kernel` times the curve's.
 
+Matrix units work in tiles: where the times show it, tokens count as rounded up to `tile_tokens`. On several chips every
+all-reduce adds its fixed time and the time of its bytes.
+
 Without a model's dimensions bytes and FLOP are unknown, and the dense law takes their place, constants free:
-memory = plateau + cached_token · cached tokens, compute = token · tokens.
+memory = plateau + cached_token · cached tokens, compute = token · tokens; for a mixture of experts memory also has
+experts · (1 - (1 - expert_share)^tokens), the part that fills as experts are touched.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from .cost import step_cost
-from .phases import VERIFY
+from .cost import Sizes, step_costs
+from .layercost import Amount
+from .parallel import Collectives, all_reduce_s, collectives
+from .phases import COMMIT, DRAFT, VERIFY, Phase
 from .records import FittedModel, Hardware, ModelSpec, StepShape
-from .records.prediction import Bound
 from .roofline import peak_flops_per_s, soft_max
 
 ROOFLINE = "roofline"
 DENSE = "dense"
+EXPERTS = "experts"
+"""The dense law with a second plateau that is filled as experts are touched: a mixture whose dimensions nobody gave."""
 
 Values = Mapping[str, "float | np.ndarray"]
 """Constants by name: numbers, or columns [draws, 1] that broadcast against points."""
@@ -56,6 +63,9 @@ PRIORS: dict[str, Prior] = {
     "overhead_s": Prior(1e-4, 0.0, 1e-3, "one compiled launch per phase; published traces of such loops"),
     "draft_overhead_s": Prior(5e-5, 0.0, 5e-4, "one compiled launch per phase; published traces of such loops"),
     "commit_overhead_s": Prior(5e-5, 0.0, 5e-4, "one compiled launch per phase; published traces of such loops"),
+    "reduce_latency_s": Prior(
+        5e-6, 1e-6, 2e-5, "1 µs per hop of a TPU torus (scaling-book); small all-reduces on NVLink take 5 to 20 µs"
+    ),
     "host_s": Prior(9e-4, 4e-4, 2e-3, "one host round trip per step in the DFlash TPU port takes 0.4 to 2 ms"),
     "drafting_host_s": Prior(
         1e-3,
@@ -69,9 +79,10 @@ PRIORS: dict[str, Prior] = {
 
 @dataclass(frozen=True)
 class Work:
-    """Work of many points, arrays [points].
+    """Work of many points, arrays [points]; on several chips, the share of one.
 
     Roofline law: bytes but the cache's, bytes of the cache, FLOP; dense law: 1, cached tokens, tokens in the step.
+    `reduces` counts all-reduces over chips, `reduce_s` is the time their bytes take.
     """
 
     memory: np.ndarray
@@ -79,9 +90,11 @@ class Work:
     linear: np.ndarray
     attention: np.ndarray
     batch: np.ndarray
+    queries: np.ndarray
     context: np.ndarray
     phases: np.ndarray
-    single: np.ndarray
+    reduces: np.ndarray
+    reduce_s: np.ndarray
 
     def select(self, mask: np.ndarray) -> "Work":
         """The work of some of the points."""
@@ -91,6 +104,16 @@ class Work:
     def masks(self) -> dict[str, np.ndarray]:
         """Phase → which points are of it."""
         return {str(phase): self.phases == phase for phase in np.unique(self.phases)}
+
+    @cached_property
+    def tokens(self) -> np.ndarray:
+        """Query tokens in the whole batch."""
+        return self.batch * self.queries
+
+    @cached_property
+    def single(self) -> np.ndarray:
+        """Verify steps of a single token, which may run another kernel."""
+        return (self.phases == VERIFY) & (self.tokens == 1)
 
 
 @dataclass(frozen=True)
@@ -103,55 +126,110 @@ class Terms:
     total_s: np.ndarray
 
 
-def roofline_work(shapes: Sequence[StepShape], target: ModelSpec, draft: ModelSpec | None, dtype: str) -> Work:
-    """Bytes and FLOP of every shape."""
-    costs = [step_cost(target, draft, shape, dtype) for shape in shapes]
-    return _work(
-        shapes,
-        memory=[cost.weight_bytes + cost.activation_bytes for cost in costs],
-        cached=[cost.kv_bytes for cost in costs],
-        linear=[cost.flops - cost.attention_flops for cost in costs],
-        attention=[cost.attention_flops * _masked(shape) for cost, shape in zip(costs, shapes, strict=True)],
-    )
+def roofline_work(
+    shapes: Sequence[StepShape], target: ModelSpec, draft: ModelSpec | None, dtype: str, hardware: Hardware | None = None
+) -> Work:
+    """Bytes and FLOP of every shape; on several chips (`hardware.num_chips`) the share of one, and what adding up takes."""
+    phases = np.array([shape.phase for shape in shapes])
+    work = dense_work(shapes)
+    columns = {name: np.zeros(len(shapes)) for name in ("memory", "cached", "linear", "attention", "reduces", "reduce_s")}
+    for phase in dict.fromkeys(shape.phase for shape in shapes):
+        here = phases == phase
+        sizes = Sizes(work.batch[here], work.queries[here], work.context[here])
+        part = phase_work(phase, sizes, target, draft, dtype, hardware)
+        for name, column in columns.items():
+            column[here] = getattr(part, name)
+    return replace(work, **columns)
 
 
-def _masked(shape: StepShape) -> float:
+def phase_work(
+    phase: Phase, sizes: Sizes, target: ModelSpec, draft: ModelSpec | None, dtype: str, hardware: Hardware | None = None
+) -> Work:
+    """Bytes and FLOP of one phase at all shapes of a grid at once; arrays of the grid's shape."""
+    num_chips = 1 if hardware is None else hardware.num_chips
+    cost = step_costs(target, draft, phase, sizes, dtype, num_chips)
+    reduces, reduce_s = _reduces(phase, sizes, target, draft, dtype, hardware)
+    columns = {
+        "memory": cost.weight_bytes + cost.activation_bytes,
+        "cached": cost.kv_bytes,
+        "linear": cost.flops - cost.attention_flops,
+        "attention": cost.attention_flops * _masked(phase, sizes),
+        "batch": sizes.batch,
+        "queries": sizes.queries,
+        "context": sizes.context,
+        "reduces": reduces,
+        "reduce_s": reduce_s,
+    }
+    grid = np.broadcast_shapes(*(np.shape(column) for column in columns.values()))
+    arrays = {name: np.broadcast_to(np.asarray(column, dtype=float), grid) for name, column in columns.items()}
+    return Work(**arrays, phases=np.full(grid, phase))
+
+
+def _reduces(
+    phase: Phase, sizes: Sizes, target: ModelSpec, draft: ModelSpec | None, dtype: str, hardware: Hardware | None
+) -> tuple[Amount, Amount]:
+    """All-reduces of a phase over the chips, and the seconds their bytes take. A chained drafter has K - 1 passes of them."""
+    if hardware is None or hardware.num_chips == 1 or phase == COMMIT:
+        return 0.0, 0.0
+    spec = target if phase != DRAFT or draft is None else draft
+    moved = collectives(spec, sizes, dtype, hardware.num_chips)
+    if phase == DRAFT and spec.drafter == "eagle3":
+        one = Sizes(sizes.batch, np.ones_like(sizes.queries), sizes.context)
+        per_pass = collectives(spec, one, dtype, hardware.num_chips)
+        passes = sizes.queries - 1
+        moved = Collectives(per_pass.count * passes, per_pass.sent_bytes * passes)
+    return moved.count, all_reduce_s(moved, hardware, 0.0)
+
+
+def _masked(phase: Phase, sizes: Sizes) -> Amount:
     """Query-key pairs that a plain attention computes over those a causal mask lets through.
 
     The floor counts visible pairs, K·s + K(K + 1)/2. A program without a causal kernel multiplies all K·(s + K) and masks half
     of the block; a drafter's block has no mask. At K far below s the two are one.
     """
-    if shape.phase != VERIFY:
+    if phase != VERIFY:
         return 1.0
-    return (shape.context + shape.query_tokens) / (shape.context + (shape.query_tokens + 1) / 2)
+    return (sizes.context + sizes.queries) / (sizes.context + (sizes.queries + 1) / 2)
 
 
 def dense_work(shapes: Sequence[StepShape]) -> Work:
     """The dense law's regressors: one plateau, tokens in the step, tokens in the cache."""
-    return _work(
-        shapes,
-        memory=[1.0] * len(shapes),
-        cached=[float(shape.batch * shape.context) for shape in shapes],
-        linear=[float(shape.tokens) for shape in shapes],
-        attention=[0.0] * len(shapes),
+    batch, queries, context = (
+        np.array([getattr(shape, name) for shape in shapes], dtype=float) for name in ("batch", "query_tokens", "context")
+    )
+    return _dense(np.array([shape.phase for shape in shapes]), Sizes(batch, queries, context))
+
+
+def _dense(phases: np.ndarray, sizes: Sizes) -> Work:
+    batch, queries, context = np.broadcast_arrays(sizes.batch, sizes.queries, sizes.context)
+    nothing = np.zeros(batch.shape)
+    return Work(
+        memory=np.ones(batch.shape),
+        cached=batch * context,
+        linear=batch * queries,
+        attention=nothing,
+        batch=batch,
+        queries=queries,
+        context=context,
+        phases=phases,
+        reduces=nothing,
+        reduce_s=nothing,
     )
 
 
 def model_work(model: FittedModel, shapes: Sequence[StepShape]) -> Work:
     """The work of shapes as a fitted model sees it."""
-    if model.form == DENSE or model.target is None:
+    if model.form != ROOFLINE or model.target is None:
         return dense_work(shapes)
-    return roofline_work(shapes, model.target, model.draft, model.dtype)
+    return roofline_work(shapes, model.target, model.draft, model.dtype, model.hardware)
 
 
-def _work(shapes: Sequence[StepShape], **columns: list[float]) -> Work:
-    return Work(
-        **{name: np.asarray(column, dtype=float) for name, column in columns.items()},
-        batch=np.array([shape.batch for shape in shapes], dtype=float),
-        context=np.array([shape.context for shape in shapes], dtype=float),
-        phases=np.array([shape.phase for shape in shapes]),
-        single=np.array([shape.phase == VERIFY and shape.tokens == 1 for shape in shapes]),
-    )
+def model_grid_work(model: FittedModel, phase: Phase, sizes: Sizes) -> Work:
+    """The work of one phase over a grid of shapes as a fitted model sees it; arrays of the grid's shape."""
+    if model.form != ROOFLINE or model.target is None:
+        grid = np.broadcast_shapes(np.shape(sizes.batch), np.shape(sizes.queries), np.shape(sizes.context))
+        return _dense(np.full(grid, phase), sizes)
+    return phase_work(phase, sizes, model.target, model.draft, model.dtype, model.hardware)
 
 
 def terms(values: Values, work: Work, hardware: Hardware | None, dtype: str) -> Terms:
@@ -173,6 +251,8 @@ def terms(values: Values, work: Work, hardware: Hardware | None, dtype: str) -> 
         launch = values.get(f"{phase}_overhead_s", values.get("overhead_s", 0.0))
         overhead = np.where(here, launch, overhead)
     overhead = overhead + values.get("batch_overhead_s", 0.0) * work.batch
+    if work.reduces.any():
+        overhead = overhead + values.get("reduce_latency_s", PRIORS["reduce_latency_s"].mode) * work.reduces + work.reduce_s
     kernel = np.where(work.single, values.get("kernel", 1.0), 1.0)
     return Terms(
         memory_s=memory_s * ratio * kernel,
@@ -189,7 +269,9 @@ def seconds(values: Values, work: Work, hardware: Hardware | None, dtype: str) -
 
 def _dense_terms(values: Values, work: Work) -> tuple[np.ndarray, np.ndarray]:
     memory = values["plateau_s"] * work.memory + values.get("cached_token_s", 0.0) * work.cached
-    return memory, np.asarray(values["token_s"] * work.linear)
+    if "experts_s" in values:
+        memory = memory + values["experts_s"] * (1.0 - (1.0 - values["expert_share"]) ** work.tokens)
+    return memory, np.asarray(values["token_s"] * _tiled(values, work))
 
 
 def _roofline_terms(values: Values, work: Work, hardware: Hardware | None, dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +282,15 @@ def _roofline_terms(values: Values, work: Work, hardware: Hardware | None, dtype
     peak = peak_flops_per_s(hardware, dtype)
     rate = values["compute_flops_per_s"] if peak is None else values["compute_efficiency"] * peak
     slowdown = values.get("attention_slowdown", 1.0)
-    return memory, (work.linear + work.attention * slowdown) / rate
+    return memory, (_tiled(values, work) + work.attention * slowdown) / rate
+
+
+def _tiled(values: Values, work: Work) -> np.ndarray:
+    """FLOP of the weight matrices when tokens fill whole tiles of `tile_tokens` (1: no rounding)."""
+    if "tile_tokens" not in values:
+        return work.linear
+    tile = values["tile_tokens"]
+    return work.linear * (np.ceil(work.tokens / tile) * tile / work.tokens)
 
 
 def values_of(model: FittedModel) -> dict[str, float]:
@@ -214,32 +304,3 @@ def draws_of(model: FittedModel) -> dict[str, np.ndarray]:
         return {}
     table = np.asarray(model.draws, dtype=float)
     return {name: table[:, [i]] for i, name in enumerate(model.parameters)}
-
-
-def bounds_of(
-    values: Values, work: Work, shapes: Sequence[StepShape], target: ModelSpec | None, hardware: Hardware | None, dtype: str
-) -> tuple[Bound, ...]:
-    """What holds each step back: the largest of overhead, compute and memory, memory split into weights, experts and cache."""
-    parts = terms(values, work, hardware, dtype)
-    found: list[Bound] = []
-    for i, shape in enumerate(shapes):
-        if work.single[i] and "kernel" in values:
-            found.append("kernel")
-        elif parts.overhead_s[i] >= max(parts.memory_s[i], parts.compute_s[i]):
-            found.append("overhead")
-        elif parts.compute_s[i] >= parts.memory_s[i]:
-            found.append("compute")
-        else:
-            found.append(_memory_bound(shape, target, dtype))
-    return tuple(found)
-
-
-def _memory_bound(shape: StepShape, target: ModelSpec | None, dtype: str) -> Bound:
-    """Which bytes dominate: cached keys and values, routed experts, or the weights every step reads."""
-    if target is None:
-        return "memory"
-    cost = step_cost(target, None, shape, dtype)
-    weights = cost.weight_bytes - cost.expert_bytes
-    if cost.kv_bytes > weights and cost.kv_bytes > cost.expert_bytes:
-        return "kv"
-    return "experts" if cost.expert_bytes > weights else "memory"

@@ -10,15 +10,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .bounds import bounds_of
+from .cost import Sizes
 from .errors import InputError
 from .phases import COMMIT, DRAFT, VERIFY, Phase
-from .records import FittedModel, Hardware, ModelSpec, StepShape
+from .records import FittedModel, Hardware, ModelSpec
 from .records.prediction import Bound, PredictionSource
 from .roofline import peak_flops_per_s
-from .stepmodel import DENSE, PRIORS, Values, Work, bounds_of, draws_of, model_work, roofline_work, seconds, values_of
+from .stepmodel import PRIORS, ROOFLINE, Values, draws_of, model_grid_work, phase_work, seconds, values_of
 
 NUM_PRIOR_DRAWS = 1000
 """Draws from the priors of a chip known only by its data sheet."""
+
+MAX_DRAWN = 2_000_000
+"""Draws times block sizes: thousands of block sizes get fewer draws each, enough for a 95 % interval."""
+
+LEAST_DRAWS = 200
+"""No interval rests on fewer draws than this."""
 
 CONTEXT_REACH = 2
 """Contexts up to this factor beyond the longest fitted are not called extrapolated: cached bytes follow from arithmetic."""
@@ -61,22 +69,23 @@ def fitted_steps(
     blocks = _blocks(block_sizes)
     rng = np.random.default_rng(seed)
     values, draws = values_of(model), draws_of(model)
-    verify, verify_draws = _phase(model, VERIFY, blocks, batch, context, values, draws, rng)
+    sizes = _sizes(blocks, batch, context)
+    verify, verify_draws = _phase(model, VERIFY, sizes, values, draws, rng)
     plain = blocks == 1
     if draft_s is not None:
         drafting = np.where(plain, 0.0, draft_s)
         drafting_draws = None if verify_draws is None else np.broadcast_to(drafting, verify_draws.shape)
-    elif model.draft is None or model.form == DENSE:
+    elif model.draft is None or model.form != ROOFLINE:
         raise InputError(
             "this model knows no drafter, so a step's drafting time is unknown", "give the drafter's time, or fit with --draft"
         )
     else:
-        draft, draft_draws = _phase(model, DRAFT, blocks, batch, context, values, draws, rng)
-        commit, commit_draws = _phase(model, COMMIT, blocks, batch, context, values, draws, rng)
+        draft, draft_draws = _phase(model, DRAFT, sizes, values, draws, rng)
+        commit, commit_draws = _phase(model, COMMIT, sizes, values, draws, rng)
         drafting = np.where(plain, 0.0, draft + commit)
         drafting_draws = None if draft_draws is None or commit_draws is None else np.where(plain, 0.0, draft_draws + commit_draws)
     host = np.full(blocks.size, host_s)
-    shapes = _shapes(VERIFY, blocks, batch, context)
+    bound = bounds_of(values, model_grid_work(model, VERIFY, sizes), model.target, model.hardware, model.dtype)
     return StepSeconds(
         block_sizes=blocks,
         draft_s=drafting,
@@ -85,8 +94,8 @@ def fitted_steps(
         draft_draws=drafting_draws,
         verify_draws=verify_draws,
         host_draws=None if verify_draws is None else np.broadcast_to(host, verify_draws.shape),
-        bound=bounds_of(values, model_work(model, shapes), shapes, model.target, model.hardware, model.dtype),
-        extrapolated=_extrapolated(model, blocks, batch, context, draft_s is not None),
+        bound=tuple(bound.tolist()),
+        extrapolated=extrapolated(model, sizes, draft_s is not None),
         source="measured",
     )
 
@@ -107,25 +116,22 @@ def datasheet_steps(
     `host_s` replaces the priors of host time, of which a step that drafts has more than a plain one. Raises `InputError` where
     the data sheet has no peak for the dtype.
     """
-    if peak_flops_per_s(hardware, dtype) is None:
-        known = ", ".join(hardware.flops_per_s) or "none"
-        raise InputError(
-            f"{hardware.name} has no known {dtype} peak, so its step time cannot be predicted", f"known dtypes: {known}"
-        )
+    check_peak(hardware, dtype)
     blocks = _blocks(block_sizes)
+    num_draws = min(NUM_PRIOR_DRAWS, max(LEAST_DRAWS, MAX_DRAWN // blocks.size))
     rng = np.random.default_rng(seed)
-    names = [name for name in PRIORS if not name.endswith("host_s")]
-    values = {name: PRIORS[name].mode for name in names}
-    draws = {name: PRIORS[name].sample(rng, NUM_PRIOR_DRAWS)[:, None] for name in names}
-    host, host_draws = _host(blocks, host_s, rng)
+    values = prior_values()
+    draws = {name: PRIORS[name].sample(rng, num_draws)[:, None] for name in values}
+    host, host_draws = _host(blocks, host_s, rng, num_draws)
     centre: dict[Phase, np.ndarray] = {}
     spread: dict[Phase, np.ndarray] = {}
+    sizes = _sizes(blocks, batch, context)
     for phase in (VERIFY, DRAFT, COMMIT):
-        work = roofline_work(_shapes(phase, blocks, batch, context), target, draft, dtype)
+        work = phase_work(phase, sizes, target, draft, dtype, hardware)
         centre[phase] = seconds(values, work, hardware, dtype)
         spread[phase] = seconds(draws, work, hardware, dtype)
-    shapes = _shapes(VERIFY, blocks, batch, context)
     plain = blocks == 1
+    bound = bounds_of(values, phase_work(VERIFY, sizes, target, draft, dtype, hardware), target, hardware, dtype)
     return StepSeconds(
         block_sizes=blocks,
         draft_s=np.where(plain, 0.0, centre[DRAFT] + centre[COMMIT]),
@@ -134,10 +140,29 @@ def datasheet_steps(
         draft_draws=np.where(plain, 0.0, spread[DRAFT] + spread[COMMIT]),
         verify_draws=spread[VERIFY],
         host_draws=host_draws,
-        bound=bounds_of(values, roofline_work(shapes, target, draft, dtype), shapes, target, hardware, dtype),
+        bound=tuple(bound.tolist()),
         extrapolated=np.zeros(blocks.size, dtype=bool),
         source="datasheet",
     )
+
+
+def check_peak(hardware: Hardware, dtype: str) -> None:
+    """Raise `InputError` where a chip's data sheet has no peak for the dtype, so that no time can be predicted."""
+    if peak_flops_per_s(hardware, dtype) is None:
+        known = ", ".join(hardware.flops_per_s) or "none"
+        raise InputError(
+            f"{hardware.name} has no known {dtype} peak, so its step time cannot be predicted", f"known dtypes: {known}"
+        )
+
+
+def prior_values() -> dict[str, float]:
+    """The mode of every constant of a step on a chip nobody measured; host time is not among them."""
+    return {name: prior.mode for name, prior in PRIORS.items() if not name.endswith("host_s")}
+
+
+def host_mode_s(block_sizes: np.ndarray) -> np.ndarray:
+    """Host seconds per step by the priors' modes: a step that drafts has more than a plain one."""
+    return PRIORS["host_s"].mode + PRIORS["drafting_host_s"].mode * (block_sizes > 1)
 
 
 def misfit(model: FittedModel, phase: Phase) -> float:
@@ -148,14 +173,12 @@ def misfit(model: FittedModel, phase: Phase) -> float:
     return float(1.4826 * np.median(np.abs(errors))) if errors.size else 0.0
 
 
-def _host(blocks: np.ndarray, host_s: float | None, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _host(blocks: np.ndarray, host_s: float | None, rng: np.random.Generator, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Host seconds per step over block sizes, and draws of them."""
     if host_s is not None:
-        return np.full(blocks.size, host_s), np.full((NUM_PRIOR_DRAWS, blocks.size), host_s)
-    base, more = PRIORS["host_s"], PRIORS["drafting_host_s"]
-    drafts = (blocks > 1).astype(float)
-    draws = base.sample(rng, NUM_PRIOR_DRAWS)[:, None] + more.sample(rng, NUM_PRIOR_DRAWS)[:, None] * drafts
-    return base.mode + more.mode * drafts, draws
+        return np.full(blocks.size, host_s), np.full((num_draws, blocks.size), host_s)
+    base, more = (PRIORS[name].sample(rng, num_draws)[:, None] for name in ("host_s", "drafting_host_s"))
+    return host_mode_s(blocks), base + more * (blocks > 1)
 
 
 def _blocks(block_sizes: Sequence[int]) -> np.ndarray:
@@ -165,22 +188,15 @@ def _blocks(block_sizes: Sequence[int]) -> np.ndarray:
     return blocks
 
 
-def _shapes(phase: Phase, blocks: np.ndarray, batch: int, context: int) -> list[StepShape]:
-    return [StepShape(phase=phase, batch=batch, query_tokens=int(block), context=context) for block in blocks]
+def _sizes(blocks: np.ndarray, batch: int, context: int) -> Sizes:
+    return Sizes(np.asarray(float(batch)), blocks.astype(float), np.asarray(float(context)))
 
 
 def _phase(
-    model: FittedModel,
-    phase: Phase,
-    blocks: np.ndarray,
-    batch: int,
-    context: int,
-    values: Values,
-    draws: Values,
-    rng: np.random.Generator,
+    model: FittedModel, phase: Phase, sizes: Sizes, values: Values, draws: Values, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """A phase's seconds over block sizes, and draws of them."""
-    work: Work = model_work(model, _shapes(phase, blocks, batch, context))
+    work = model_grid_work(model, phase, sizes)
     centre = seconds(values, work, model.hardware, model.dtype)
     if not draws:
         return centre, None
@@ -188,12 +204,12 @@ def _phase(
     return centre, spread * np.exp(rng.normal(0.0, misfit(model, phase), spread.shape))
 
 
-def _extrapolated(model: FittedModel, blocks: np.ndarray, batch: int, context: int, draft_given: bool) -> np.ndarray:
+def extrapolated(model: FittedModel, sizes: Sizes, draft_given: bool) -> np.ndarray:
+    """Where K, batch or context leave what was fitted, or a drafter nobody measured is needed."""
     known = model.fitted_range
-    tokens = blocks * batch
-    outside = (tokens < known.tokens[0]) | (tokens > known.tokens[1])
-    if not known.batch[0] <= batch <= known.batch[1] or context > CONTEXT_REACH * known.context[1]:
-        outside = np.ones_like(outside)
+    outside = (sizes.tokens < known.tokens[0]) | (sizes.tokens > known.tokens[1])
+    outside = outside | (sizes.batch < known.batch[0]) | (sizes.batch > known.batch[1])
+    outside = outside | (sizes.context > CONTEXT_REACH * known.context[1])
     if not draft_given and f"{DRAFT}_overhead_s" not in model.parameters:
-        outside = outside | (blocks > 1)
+        outside = outside | (sizes.queries > 1)
     return outside

@@ -3,7 +3,8 @@
 *Geometric*: every draft is accepted with the same α (Leviathan et al., arXiv 2211.17192, eq. 1), S_i = α^i. *Mixture*: a share
 w of steps is easy (a), the rest hard (b), S_i = w·a^i + (1 − w)·b^i; the conditional rate then rises with depth, because the
 steps that survive are the easy ones. Both are fitted by the likelihood of the accepted and rejected drafts at each position
-(censoring included, since a position counts only the steps that showed it), and the lower Bayesian information criterion wins.
+(censoring included, since a position counts only the steps that showed it); the mixture is chosen where it predicts left-out
+steps better by a standard error (`perfmodel.mixture`), and draws take it as often as it is likely to.
 
 The tail continues from the last measured survival with the law's conditional rates, so the measured part is never altered. It
 describes a drafter *trained* for the longer block: the same drafter run beyond its own block does worse (a b16 drafter
@@ -17,17 +18,19 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit
+from scipy.special import ndtr
 
+from .mixture import fit_mixtures, held_out, mixture_alpha
 from .survival import Array, Counts
 
-_NUM_ITERATIONS = 1000
+_CLEARLY = float(ndtr(1.0))  # the law with three constants must win by one standard error (the usual rule of parsimony)
+_FEW_STEPS = 20  # fewer say nothing of two kinds of steps
 _NUM_TAIL_POSITIONS = 4096  # summed one by one for the ceiling; the rest is closed as a geometric series
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A law of conditional acceptance; `mixture_weight` is the evidence for the mixture against the geometric law (0 … 1)."""
+    """A law of conditional acceptance; `mixture_weight` is the chance that the mixture predicts unseen steps better (0 … 1)."""
 
     family: Literal["geometric", "mixture"]
     mean_alpha: float
@@ -41,16 +44,6 @@ class Tail:
         if self.family == "geometric":
             return np.full(np.shape(positions), self.mean_alpha)
         return mixture_alpha(positions, self.easy_share, self.easy_alpha, self.hard_alpha)
-
-
-def mixture_alpha(positions: Array, easy_share: float, easy_alpha: float, hard_alpha: float) -> Array:
-    """Conditional acceptance S_i / S_(i−1) of S_i = w·a^i + (1 − w)·b^i, in logarithms so that deep positions stay exact."""
-
-    def log_survival(i: Array) -> Array:
-        easy = math.log(easy_share) + i * math.log(easy_alpha)
-        return np.logaddexp(easy, math.log1p(-easy_share) + i * math.log(hard_alpha))
-
-    return np.exp(log_survival(positions) - log_survival(positions - 1))
 
 
 def geometric_tau(alpha: float, block_size: int) -> float:
@@ -72,66 +65,33 @@ def share_threshold(share: float, block_size: int) -> float:
     return (1.0 - share) ** (1.0 / block_size)
 
 
-def _log_likelihood(alpha: Array, counts: Counts) -> float:
-    safe = np.clip(alpha, 1e-12, 1 - 1e-12)
-    return float(np.sum(counts.accepted * np.log(safe) + (counts.at_risk - counts.accepted) * np.log1p(-safe)))
-
-
-def _expect_maximise(counts: Counts, start: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Mixture constants (w, a, b) by expectation–maximisation over steps, each ended by a rejection or by what it could show."""
-    depth = np.arange(1.0, len(counts.at_risk) + 1)
-    rejected = counts.at_risk - counts.accepted
-    hidden = counts.accepted - np.append(counts.at_risk[1:], 0.0)  # steps that showed `depth` drafts, all accepted, and no more
-    weights = np.concatenate([rejected, hidden])
-    successes = np.concatenate([depth - 1, depth])
-    failures = np.concatenate([np.ones_like(depth), np.zeros_like(depth)])
-    share, easy, hard = start
-    for _ in range(_NUM_ITERATIONS):
-        easy_odds = share * easy**successes * (1 - easy) ** failures
-        total = easy_odds + (1 - share) * hard**successes * (1 - hard) ** failures
-        belongs = np.divide(easy_odds, total, out=np.zeros_like(total), where=total > 0)
-        in_easy, in_hard = weights * belongs, weights * (1 - belongs)
-        previous = (share, easy, hard)
-        share = in_easy.sum() / weights.sum()
-        easy = in_easy @ successes / max(in_easy @ (successes + failures), 1e-300)
-        hard = in_hard @ successes / max(in_hard @ (successes + failures), 1e-300)
-        share, easy, hard = (float(np.clip(value, 1e-6, 1 - 1e-6)) for value in (share, easy, hard))
-        if max(abs(now - before) for now, before in zip((share, easy, hard), previous, strict=True)) < 1e-7:
-            break
-    return (share, easy, hard) if easy >= hard else (1 - share, hard, easy)
-
-
-def _fit_mixture(counts: Counts, mean_alpha: float) -> tuple[tuple[float, float, float], float]:
-    positions = np.arange(1.0, len(counts.at_risk) + 1)
-    spread = 0.5 * min(mean_alpha, 1 - mean_alpha)
-    fits = [_expect_maximise(counts, (share, mean_alpha + spread, mean_alpha - spread)) for share in (0.1, 0.6)]
-    scored = [(_log_likelihood(mixture_alpha(positions, *fit), counts), fit) for fit in fits]
-    likelihood, best = max(scored)
-    return best, likelihood
-
-
 def fit_tail(counts: Counts, has_counts: bool = True) -> Tail:
-    """The law of conditional acceptance that the steps at each position (1-D counts) support.
+    """The law of conditional acceptance that the steps at each position support, chosen by held-out likelihood.
 
-    Where the number of steps is unknown (`has_counts` False) the evidence cannot be weighed, and the law with one constant is
-    used.
+    Counts are [positions], or [answers, positions]: then whole answers are left out, else steps. Where the number of steps is
+    unknown (`has_counts` False) the evidence cannot be weighed, and the law with one constant is used.
     """
-    return _fit_tail(tuple(counts.at_risk.tolist()), tuple(counts.accepted.tolist()), has_counts)
+    groups = Counts(np.atleast_2d(counts.at_risk), np.atleast_2d(counts.accepted))
+    rows = groups.at_risk.sum(axis=1) > 0
+    return _fit_tail(_tuples(groups.at_risk[rows]), _tuples(groups.accepted[rows]), has_counts)
+
+
+def _tuples(rows: Array) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in rows.tolist())
 
 
 @lru_cache(maxsize=512)
-def _fit_tail(at_risk: tuple[float, ...], accepted: tuple[float, ...], has_counts: bool) -> Tail:
-    counts = Counts(np.array(at_risk), np.array(accepted))
-    mean_alpha = float(counts.accepted.sum() / counts.at_risk.sum())
+def _fit_tail(at_risk: tuple[tuple[float, ...], ...], accepted: tuple[tuple[float, ...], ...], has_counts: bool) -> Tail:
+    groups = Counts(np.array(at_risk), np.array(accepted))
+    pooled = Counts(groups.at_risk.sum(axis=0), groups.accepted.sum(axis=0))
+    mean_alpha = float(pooled.accepted.sum() / pooled.at_risk.sum())
     geometric = Tail("geometric", mean_alpha, 1.0, mean_alpha, mean_alpha, 0.0)
-    if not has_counts or not 0.0 < mean_alpha < 1.0 or np.count_nonzero(counts.at_risk) < 4:
+    if not has_counts or not 0.0 < mean_alpha < 1.0 or np.count_nonzero(pooled.at_risk) < 4 or pooled.at_risk[0] < _FEW_STEPS:
         return geometric
-    (share, easy, hard), fitted = _fit_mixture(counts, mean_alpha)
-    plain = _log_likelihood(np.full(len(at_risk), mean_alpha), counts)
-    # three constants against one: twice log n more to pay
-    advantage = (fitted - plain) - math.log(float(counts.at_risk.sum()))
-    weight = float(expit(advantage))
-    return Tail("mixture" if advantage > 0 else "geometric", mean_alpha, share, easy, hard, weight)
+    judged = held_out(groups)
+    weight = float(ndtr(judged.gain / judged.stderr)) if judged.stderr > 0 else float(judged.gain > 0)
+    (mixture,) = fit_mixtures(Counts(pooled.at_risk[None], pooled.accepted[None]))
+    return Tail("mixture" if weight > _CLEARLY else "geometric", mean_alpha, *mixture, mixture_weight=weight)
 
 
 def tail_survival(tail: Tail, last: Array, num_measured: int, num_positions: int, power: Array | None = None) -> Array:

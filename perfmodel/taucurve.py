@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .catalogue import shipped
 from .errors import InputError
-from .meanlength import curve_through, family_curves, geometric_shape
+from .families import family_shapes, guessed_shape
+from .meanlength import curve_through, family_curves
 from .records import AcceptanceProfile
 from .records.prediction import TauSource
 from .survival import (
@@ -33,9 +33,9 @@ SEED = 0
 
 
 class Share(NamedTuple):
-    """A share with its 95 % interval (None where the sampling error is unknown)."""
+    """A share with its 95 % interval (None where it or its sampling error is unknown)."""
 
-    value: float
+    value: float | None
     low: float | None
     high: float | None
 
@@ -66,6 +66,17 @@ def _alpha(survival: Array) -> Array:
     return np.divide(survival, previous, out=np.zeros_like(survival), where=previous > 0)
 
 
+def _answer_counts(profile: AcceptanceProfile) -> Counts | None:
+    """Steps at risk and accepted per answer and known position, or None where they were not kept."""
+    answers = [index for index, steps in enumerate(profile.committed) if steps]
+    if len(answers) < 2:
+        return None
+    cut = profile.last_step_cut or (False,) * len(profile.committed)
+    counts = count_steps([profile.committed[i] for i in answers], [cut[i] for i in answers], profile.block_size)
+    num_positions = len(profile.survival)
+    return Counts(counts.at_risk[:, :num_positions], counts.accepted[:, :num_positions])
+
+
 def tail_law(profile: AcceptanceProfile) -> Tail:
     """The law of conditional acceptance beyond the measured block. Raises `InputError` where no draft was ever seen."""
     if not profile.survival:
@@ -74,7 +85,7 @@ def tail_law(profile: AcceptanceProfile) -> Tail:
             "measure at a larger block size, or give mean acceptance lengths",
         )
     survival = np.array(profile.survival)
-    known = position_counts(profile)
+    known = _answer_counts(profile) or position_counts(profile)
     if known is not None and known.at_risk.sum() > 0:
         return fit_tail(known)
     at_risk = np.concatenate([[1.0], survival[:-1]])
@@ -87,7 +98,7 @@ def tau_curve(profile: AcceptanceProfile, max_block_size: int) -> Array:
         raise InputError(f"block size {max_block_size} is impossible", "block sizes start at 1, plain decoding")
     if profile.tau_points:
         num_positions = max(max_block_size, profile.tau_points[-1][0])
-        return curve_through(profile.tau_points, max_block_size, geometric_shape(num_positions))
+        return curve_through(profile.tau_points, max_block_size, guessed_shape(profile.drafting, num_positions))
     survival = np.array(profile.survival[: max_block_size - 1])
     missing = max_block_size - 1 - len(survival)
     if missing > 0:
@@ -102,15 +113,9 @@ def tau(profile: AcceptanceProfile, block_size: int) -> float:
 
 
 def _survival_counts(profile: AcceptanceProfile, num_draws: int, seed: int) -> Counts | None:
-    num_positions = len(profile.survival)
-    answers = [index for index, steps in enumerate(profile.committed) if steps]
-    if answers:
-        if len(answers) < 2:
-            return None
-        cut = profile.last_step_cut or (False,) * len(profile.committed)
-        counts = count_steps([profile.committed[i] for i in answers], [cut[i] for i in answers], profile.block_size)
-        counts = Counts(counts.at_risk[:, :num_positions], counts.accepted[:, :num_positions])
-        return resample_answers(counts, num_draws, seed)
+    if profile.committed:
+        answers = _answer_counts(profile)
+        return None if answers is None else resample_answers(answers, num_draws, seed)
     known = position_counts(profile)
     if known is None:
         return None
@@ -149,8 +154,8 @@ def tau_draws(profile: AcceptanceProfile, max_block_size: int, num_draws: int = 
     through them.
     """
     if profile.tau_points:
-        shapes = [np.array(shape.survival) for shape in shipped().values()]
-        curves = family_curves(profile.tau_points, max_block_size, shapes)
+        num_positions = max(max_block_size, profile.tau_points[-1][0])
+        curves = family_curves(profile.tau_points, max_block_size, family_shapes(profile.drafting, num_positions))
         return curves[np.random.default_rng(seed).integers(len(curves), size=num_draws)]
     if max_block_size == 1:
         return np.ones((num_draws, 1))

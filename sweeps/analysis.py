@@ -49,6 +49,7 @@ def acceptance_of(runs: Sequence[DecodeRun], target: str, draft: str, trained_bl
             draft=draft,
             last_step_cut=[True] * len(run.committed),
             trained_block_size=trained_block_size,
+            longest_context=max(n + len(tokens) for n, tokens in zip(run.prompt_tokens, run.tokens, strict=True)),
             synthetic=synthetic,
             source=f"{run.batch} prompts decoded greedily by perf",
         )

@@ -1,7 +1,8 @@
 """Timings from anyone's table: a CSV or a JSON list of rows with named columns.
 
 Columns: `tokens` (query tokens per step: block size × batch) or `block_size`; `batch` (1 where absent); `context` (0 where
-absent); `seconds` or `ms`; `phase` (verify where absent). Rows of one shape are samples of one point.
+absent); `seconds` or `ms`; `phase` (verify where absent). Four or more rows of one shape are repeats: samples of one point. Fewer
+are separate measurements, each with a verdict of its own.
 """
 
 import csv
@@ -11,10 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from perfmodel import codec
 from perfmodel.errors import InputError
 from perfmodel.phases import STEP_PHASES, VERIFY
-from perfmodel.records import Run, StepTimes, TimingPoint
+from perfmodel.records import Imported, Record, Run, StepTimes, TimingPoint
 
 ALIASES = {
     "num_tokens": "tokens",
@@ -22,9 +25,14 @@ ALIASES = {
     "num_reqs": "batch",
     "context_len": "context",
     "median_ms": "ms",
+    "mean_ms": "ms",
+    "reported_mean_ms": "ms",
     "latency_ms": "ms",
 }
 """Column names that other tools use → ours; case does not matter."""
+
+MIN_REPEATS = 4
+"""Rows of one shape that say something of their spread; fewer are taken one by one."""
 
 NUMBERS = ("tokens", "block_size", "batch", "context", "seconds", "ms")
 
@@ -39,9 +47,30 @@ def read_timings(path: Path) -> StepTimes:
     if path.suffix.lower() == ".json":
         document = codec.read_json(path)
         if isinstance(document, dict):
-            return codec.load(path, StepTimes)
+            rows = _printed_rows(document)
+            return _from_record(codec.load_any(path), path) if rows is None else _from_rows(_json_rows(rows, path), path)
         return _from_rows(_json_rows(document, path), path)
     return _from_rows(_csv_rows(path), path)
+
+
+def _from_record(record: Record, path: Path) -> StepTimes:
+    """Step times of our own, or the latency tables of an imported result."""
+    if isinstance(record, Imported):
+        labels = dict.fromkeys(point.label for point in record.cost_points)
+        rows = {label: [msgspec.to_builtins(point) for point in record.cost_points if point.label == label] for label in labels}
+        tables = [_from_rows(_json_rows(part, path), path) for part in rows.values()] or [_from_rows((), path)]
+        return msgspec.structs.replace(tables[0], points=tuple(point for table in tables for point in table.points))
+    if isinstance(record, StepTimes):
+        return record
+    raise InputError(f"{path} holds no step times", "give timings.json of a sweep, an imported latency table, or a table")
+
+
+def _printed_rows(document: Mapping[str, Any]) -> list[Any] | None:
+    """The measured rows of what `perf sweep-k --json` or `perf import --json` printed; None for any other document."""
+    rows = document.get("step_times", document.get("cost_points"))
+    if "perf_version" not in document or not isinstance(rows, list):
+        return None
+    return [row for row in rows if not (isinstance(row, dict) and row.get("seconds", 0) is None)]
 
 
 def read_run(folder: Path) -> Run:
@@ -79,8 +108,9 @@ def _from_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> Ste
     if not samples:
         raise InputError(f"{path} holds no rows", "a header line, then one row per measurement")
     points = tuple(
-        TimingPoint(phase=phase, block_size=block_size, batch=batch, context=context, samples_s=tuple(seconds))  # type: ignore[arg-type]
+        TimingPoint(phase=phase, block_size=block_size, batch=batch, context=context, samples_s=taken)  # type: ignore[arg-type]
         for (phase, block_size, batch, context), seconds in samples.items()
+        for taken in ([tuple(seconds)] if len(seconds) >= MIN_REPEATS else [(one,) for one in seconds])
     )
     return StepTimes(device_kind="unknown", target="unknown", draft=None, dtype="unknown", points=points)
 

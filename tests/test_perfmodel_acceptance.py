@@ -264,3 +264,11 @@ def test_a_list_that_starts_with_the_anchor_is_pointed_out():
 def test_block_sizes_start_at_one():
     with pytest.raises(InputError, match="block size 0"):
         acceptance.tau_curve(acceptance.from_survival([0.5]), 0)
+
+
+def test_pooling_keeps_the_longest_context():
+    first = acceptance.from_committed([[1, 2]], block_size=2, task="a", target="T", draft="D", longest_context=100)
+    second = acceptance.from_committed([[2, 2]], block_size=2, task="b", target="T", draft="D", longest_context=300)
+    bare = acceptance.from_committed([[2, 2]], block_size=2, task="b", target="T", draft="D")
+    assert acceptance.pool([first, second], "p", "t").longest_context == 300
+    assert acceptance.pool([first, bare], "p", "t").longest_context is None

@@ -6,7 +6,7 @@ from fitted_points import SMALL, SMALL_DRAFT, TARGET, TRUE, V5P, cpu_points, mac
 
 from perfmodel.errors import InputError
 from perfmodel.fit import fit
-from perfmodel.flatness import flatness
+from perfmodel.flatness import flat_table, flatness
 from perfmodel.records import FittedModel, FittedRange, Parameter
 from perfmodel.roofline import knee_tokens
 
@@ -107,3 +107,35 @@ def test_no_step_no_answer():
     with pytest.raises(InputError, match="no step"):
         flatness(model_of(TRUE), 0)
     assert point(1, 1.0).tokens == 1
+
+
+def test_the_table_moves_one_thing_at_a_time():
+    """Qwen3-4B on v5p at batch 1, context 256: batch divides the flat width, fewer weight bits and a faster dtype move the knee."""
+    points = made(TRUE, noise=0.01, repeats=3, batches=(1, 8), contexts=(256, 4096), draft=None)
+    model = fit(points, TARGET, None, V5P, num_draws=20)
+    rows = flat_table(model)
+    base = rows[0]
+    assert (base.batch, base.context, base.dtype, base.weight_bits, base.what_if) == (1, 256, "bfloat16", 16.0, False)
+    by_batch = {row.batch: row for row in rows if row.context == 256 and not row.what_if}
+    assert set(by_batch) >= {1, 2, 8, 64}
+    assert by_batch[8].widths["0.25"] < base.widths["0.25"] / 4  # eight requests reach the same tokens at an eighth of the width
+    assert by_batch[8].knee_tokens == pytest.approx(base.knee_tokens, rel=0.1)
+    # A query pays 4 x 4096 x 36 FLOP per cached token, which outgrows the rows read once: FLOP per token 8.2, 10.5, 17.7 G over
+    # bytes 8.08, 8.65, 10.46 GB, so the knee falls to 0.83 and 0.60 of its width.
+    longer = [row.knee_tokens / base.knee_tokens for row in rows if row.context > 256]
+    assert longer == pytest.approx([0.83, 0.60], rel=0.1)
+    bits = {row.weight_bits: row for row in rows if row.what_if and row.dtype == "bfloat16"}
+    assert set(bits) == {8.0, 4.5}
+    assert bits[8.0].knee_tokens == pytest.approx(base.knee_tokens / 2, rel=0.25)
+    assert bits[4.5].widths["0.25"] < bits[8.0].widths["0.25"] < base.widths["0.25"]
+    faster = [row for row in rows if row.dtype not in ("bfloat16", "")]
+    assert {row.dtype for row in faster} == {"float8_e4m3fn", "int8"}
+    assert all(row.what_if for row in faster)
+    for row in rows:
+        assert all(row.widths_low[key] <= row.widths[key] <= row.widths_high[key] for key in row.widths)
+
+
+def test_a_law_without_dimensions_has_no_what_if_rows():
+    rows = flat_table(model_of(DENSE, target=None, hardware=None, form="dense"), batches=(1, 2), contexts=(0, 512))
+    assert [(row.batch, row.context) for row in rows] == [(1, 0), (2, 0), (1, 512)]
+    assert all(row.weight_bits is None and not row.what_if for row in rows)

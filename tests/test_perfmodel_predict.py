@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -358,3 +359,15 @@ def test_a_thousand_block_sizes_take_a_moment():
     start = time.perf_counter()
     predict(times, found, **NAMES)
     assert time.perf_counter() - start < 5.0
+
+
+def test_acceptance_is_not_trusted_far_beyond_the_text_it_was_measured_on():
+    known = msgspec.structs.replace(curve(0.9, 0.8, 0.7), longest_context=1000)
+    asked = NAMES | {"context": 2000}
+    assert "acceptance-beyond-context" not in codes(predict(steps([1, 2], [10, 10]), known, **asked))
+    assert "acceptance-beyond-context" in codes(predict(steps([1, 2], [10, 10]), known, **(asked | {"context": 2001})))
+
+
+def test_a_synthetic_pair_is_named():
+    known = msgspec.structs.replace(curve(0.9, 0.8, 0.7), synthetic=True)
+    assert "synthetic-acceptance" in codes(predict(steps([1, 2], [10, 10]), known, **NAMES))

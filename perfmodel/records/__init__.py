@@ -2,12 +2,26 @@
 
 from .acceptance import AcceptanceProfile, AcceptanceSet
 from .base import Finding, Record, Severity
+from .compiled import CompiledSet, CompiledStep
+from .diagnosis import Diagnosed, Diagnosis
 from .fitted import FittedModel, FittedPoint, FittedRange, Flatness, Parameter
 from .hardware import Hardware, Peak
+from .imported import CostPoint, CyclePoint, Imported, ImportedRun
 from .model import ModelSpec, StepCost, StepShape
 from .prediction import KPrediction, KRow, PredictionSet
 from .run import CheckedK, DecodeRun, Environment, Run, RunSpec
-from .timing import Audit, AuditedPoint, PhaseTimes, StepTimes, TimingPoint, TraceSet, TraceTimings, Verdict
+from .served import Served, ServedPoint, ServedRequest
+from .timing import (
+    Audit,
+    AuditedPoint,
+    OperationStatistics,
+    PhaseTimes,
+    StepTimes,
+    TimingPoint,
+    TraceSet,
+    TraceTimings,
+    Verdict,
+)
 
 __all__ = [
     "AcceptanceProfile",
@@ -15,7 +29,13 @@ __all__ = [
     "Audit",
     "AuditedPoint",
     "CheckedK",
+    "CompiledSet",
+    "CompiledStep",
+    "CostPoint",
+    "CyclePoint",
     "DecodeRun",
+    "Diagnosed",
+    "Diagnosis",
     "Environment",
     "Finding",
     "FittedModel",
@@ -23,9 +43,12 @@ __all__ = [
     "FittedRange",
     "Flatness",
     "Hardware",
+    "Imported",
+    "ImportedRun",
     "KPrediction",
     "KRow",
     "ModelSpec",
+    "OperationStatistics",
     "Parameter",
     "Peak",
     "PhaseTimes",
@@ -33,6 +56,9 @@ __all__ = [
     "Record",
     "Run",
     "RunSpec",
+    "Served",
+    "ServedPoint",
+    "ServedRequest",
     "Severity",
     "StepCost",
     "StepShape",

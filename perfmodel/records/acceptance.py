@@ -1,6 +1,11 @@
 """What a drafter's proposals were worth: committed tokens per step, per answer."""
 
+from typing import Literal
+
 from .base import Finding, Record
+
+Drafting = Literal["block", "sequential"]
+"""All drafts in one pass (DFlash), or one after the other, each fed its own guess (EAGLE, a small model)."""
 
 
 class AcceptanceProfile(Record):
@@ -14,6 +19,8 @@ class AcceptanceProfile(Record):
 
     `tau_points` holds (block size, mean committed tokens) pairs where those are all that is known; `survival` is then empty.
     `tau_low` and `tau_high` are a published 95 % interval of τ at `block_size`. `trained_block_size` is the drafter's own.
+    `drafting` says how it drafts, where that is known: it decides which family of curves an estimate takes. `longest_context` is
+    the longest context, in tokens, that an answer reached.
     """
 
     name: str
@@ -32,6 +39,8 @@ class AcceptanceProfile(Record):
     tau_low: float | None = None
     tau_high: float | None = None
     trained_block_size: int | None = None
+    drafting: Drafting | None = None
+    longest_context: int | None = None
     synthetic: bool = False
     source: str = ""
     definition: str = ""

@@ -1,5 +1,7 @@
 """A roofline fitted to measured times: constants with errors, residuals, and what the data could not see."""
 
+import msgspec
+
 from .base import Finding, Record
 from .hardware import Hardware
 from .model import ModelSpec
@@ -45,7 +47,10 @@ class FittedRange(Record):
 
 
 class FittedModel(Record):
-    """The fitted step-time model: `model.json`. `draws` are bootstrap draws of the parameters in the order of `parameters`."""
+    """The fitted step-time model: `model.json`. `draws` are bootstrap draws of the parameters in the order of `parameters`.
+
+    `held_out` is the median relative error of points left out by block size, batch or context, as far as there were several.
+    """
 
     form: str
     hardware: Hardware | None
@@ -58,6 +63,7 @@ class FittedModel(Record):
     fitted_range: FittedRange
     num_points: int
     num_rejected: int
+    held_out: dict[str, float] = msgspec.field(default_factory=dict)
     points: tuple[FittedPoint, ...] = ()
     draws: tuple[tuple[float, ...], ...] = ()
     correlations: tuple[tuple[float, ...], ...] = ()
@@ -69,6 +75,7 @@ class Flatness(Record):
 
     Keys are tolerances (`"0.05"`, `"0.10"`, `"0.25"`). `widths_from_two` compares with K=2 instead, for chips whose single-token
     step is another kernel. A width equal to `limit` means "at least": the search stops there, at the edge of what was fitted.
+    A `what_if` row has another dtype or storage width than the steps that were fitted.
     """
 
     batch: int
@@ -84,3 +91,6 @@ class Flatness(Record):
     cause: Bound
     kernel: float | None = None
     extrapolated: bool = False
+    dtype: str = ""
+    weight_bits: float | None = None
+    what_if: bool = False

@@ -19,7 +19,8 @@ class Hardware(Record):
 
     `devices_per_chip` is how many JAX devices share the chip at run time: one such device owns that fraction of the peaks.
     `on_chip_bytes` is the last memory before main memory (VMEM, L2, last-level cache): data that stays there escapes the
-    bandwidth bound. `link_bytes_per_s` is one way, per link.
+    bandwidth bound. `link_bytes_per_s` is one way: per link of a torus, all of the chip's port where chips meet in a switch.
+    With `num_chips` above 1 the model is cut over so many such chips (tensor parallel); peaks stay those of one.
     """
 
     name: str
@@ -35,4 +36,10 @@ class Hardware(Record):
     price_usd_per_hour: Peak | None = None
     dispatch_s: Peak | None = None
     device_kinds: tuple[str, ...] = ()
+    num_chips: int = 1
     notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name as it is asked for: `tpu-v5p`, or `tpu-v5p:4` for four of them."""
+        return self.name if self.num_chips == 1 else f"{self.name}:{self.num_chips}"

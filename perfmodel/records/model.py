@@ -6,16 +6,59 @@ from ..phases import Phase
 from .base import Record
 
 ModelRole = Literal["target", "draft"]
-DrafterKind = Literal["dflash", "dflash2", "eagle3"]
+DrafterKind = Literal["dflash", "dflash2", "dflare", "domino", "dspark", "eagle3", "peagle"]
+
+
+class LatentAttention(Record):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent row of `kv_rank + rope_dim` is cached per token."""
+
+    q_rank: int
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+
+class LinearAttention(Record):
+    """Layers with a recurrent state in place of a cache (gated delta rule, arXiv 2412.06464): `num_layers` of the model's."""
+
+    num_layers: int
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_kernel: int
+
+
+class CompressedAttention(Record):
+    """Attention over a window and over pooled rows, one per `ratio` tokens (DeepSeek-V4): one shared row serves as key and value.
+
+    `ratios` has one entry per layer: 0 sees the window only, `indexed_ratio` the `index_top_k` pooled rows that a small indexer
+    picks, any other all pooled rows. The output projection goes through `output_groups` blocks of `output_rank`, and
+    `num_streams` copies of the residual stream are mixed around every block.
+    """
+
+    ratios: tuple[int, ...]
+    window: int
+    q_rank: int
+    output_rank: int
+    output_groups: int
+    indexed_ratio: int
+    index_heads: int
+    index_dim: int
+    index_top_k: int
+    num_streams: int
 
 
 class ModelSpec(Record):
     """Dimensions that decide a step's cost. `head_dim` is read, never derived from hidden / heads.
 
     `weight_bits` and `kv_bits` below 16 are quantised storage; at 16 the run's dtype decides. `head_bits` is the LM head's own
-    width where it differs (None: as the body). Layers beyond `num_full_attention_layers` see at most `sliding_window` tokens.
+    width where it differs (None: as the body), `expert_bits` that of routed experts. Layers beyond `num_full_attention_layers`
+    and those of `linear` see at most `sliding_window` tokens. `attention_gate` doubles the query projection.
     A draft has `role="draft"`, its own kind, block size and feature layers, and borrows embedding and head from its target
-    when `borrows_head`.
+    when `borrows_head`; `correction_rank` is the inner width of what a DSpark, Domino or DFlash 2 drafter adds to its logits,
+    `correction_state` the width of Domino's recurrent state.
     """
 
     name: str
@@ -30,8 +73,10 @@ class ModelSpec(Record):
     tied_embeddings: bool
     weight_bits: float = 16.0
     head_bits: float | None = None
+    expert_bits: float | None = None
     kv_bits: float = 16.0
     qk_norm: bool = False
+    attention_gate: bool = False
     num_experts: int = 0
     num_experts_per_token: int = 0
     moe_intermediate_size: int = 0
@@ -39,6 +84,9 @@ class ModelSpec(Record):
     num_dense_layers: int | None = None
     sliding_window: int | None = None
     num_full_attention_layers: int | None = None
+    latent: LatentAttention | None = None
+    linear: LinearAttention | None = None
+    compressed: CompressedAttention | None = None
     drafter: DrafterKind | None = None
     block_size: int | None = None
     target_layer_ids: tuple[int, ...] = ()
@@ -46,6 +94,8 @@ class ModelSpec(Record):
     draft_vocab_size: int | None = None
     borrows_head: bool = False
     sample_from_anchor: bool = False
+    correction_rank: int = 0
+    correction_state: int = 0
     hub_ids: tuple[str, ...] = ()
     source: str = ""
     notes: tuple[str, ...] = ()
@@ -68,6 +118,7 @@ class StepShape(Record):
 class StepCost(Record):
     """Work of one phase: FLOP and bytes to and from main memory. Costs add; `scaled` multiplies.
 
+    `kv_bytes` are all that a request remembers: cached keys and values, latent rows, recurrent states.
     `attention_flops` is the part of `flops` spent on queries against keys and values; `expert_bytes` the part of
     `weight_bytes` that routed experts cause when tokens spread evenly, `least_expert_bytes` when all tokens pick the same ones.
     """

@@ -16,7 +16,8 @@ class KRow(Record):
 
     `tau_source` says where τ comes from: read off the measured curve, estimated between given mean lengths, or extrapolated
     beyond them. `in_training` is False beyond the drafter's own block, where no curve can be trusted. `extrapolated` is True
-    when τ or the step time lies outside what was measured.
+    when τ or the step time lies outside what was measured. `usd_per_million_tokens` is the price of generated tokens, where
+    the chip's is known.
     """
 
     block_size: int
@@ -36,6 +37,7 @@ class KRow(Record):
     extrapolated: bool = False
     tau_source: TauSource = "measured"
     in_training: bool = True
+    usd_per_million_tokens: float | None = None
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -49,7 +51,8 @@ class KPrediction(Record):
     `best_block_size_low` … `_high` is the 95 % interval of the best K over the draws of acceptance and cost. `cost_*` and
     `acceptance_*` are the interval of the best row's speedup with only that one uncertainty. `ceiling` is the best speedup any
     drafter could give here (every draft accepted). `reach` maps a share ("0.90") to the smallest K that gives it.
-    `sensitivity` says by which factor one thing must change before another K wins; see `perfmodel.sensitivity`.
+    `sensitivity` says by which factor one thing must change before another K wins; see `perfmodel.sensitivity`. `tau_share` is the
+    share of an unlimited block's τ that the best K captures. `usd_per_hour` is the price that costs are computed with.
     """
 
     hardware: str
@@ -75,6 +78,10 @@ class KPrediction(Record):
     trained_block_size: int | None = None
     label: str = ""
     sensitivity: dict[str, float] = msgspec.field(default_factory=dict)
+    tau_share: float | None = None
+    tau_share_low: float | None = None
+    tau_share_high: float | None = None
+    usd_per_hour: float | None = None
     findings: tuple[Finding, ...] = ()
 
 

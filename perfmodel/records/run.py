@@ -6,7 +6,12 @@ from .model import ModelSpec
 
 
 class RunSpec(Record):
-    """What a sweep was asked to do; two sweeps with equal specs ask the same question."""
+    """What a sweep was asked to do; two sweeps with equal specs ask the same question.
+
+    With `engine` a server at `base_url` is measured: `batches` are then requests in flight, `contexts` are left to the prompts,
+    `launch` is the command that starts a server for one K (None: it runs already), and `choose` lets the tool choose among
+    `block_sizes`. `trained_block_size` is the drafter's own block where its config was given.
+    """
 
     target: str
     draft: str
@@ -22,6 +27,12 @@ class RunSpec(Record):
     quick: bool = False
     prompts_file: str | None = None
     weights: str = "checkpoint"
+    engine: str | None = None
+    base_url: str | None = None
+    launch: str | None = None
+    launch_limit_s: float | None = None
+    choose: bool = False
+    trained_block_size: int | None = None
 
 
 class Environment(Record):
@@ -39,7 +50,11 @@ class Environment(Record):
 
 
 class DecodeRun(Record):
-    """One batch of prompts decoded at one block size: tokens, committed counts, times in seconds."""
+    """One batch of prompts decoded at one block size: tokens, committed counts, times in seconds.
+
+    Lowering, compiling, warming up and running are four numbers: `lower_s`, `compile_s` and `warmup_s` were spent once on the
+    decoder that this run used (None: not recorded).
+    """
 
     task: str
     block_size: int
@@ -51,6 +66,8 @@ class DecodeRun(Record):
     compile_s: float
     decode_s: float
     step_wall_s: tuple[float, ...]
+    lower_s: float | None = None
+    warmup_s: float | None = None
     trace: str | None = None
     failure: str | None = None
 
@@ -86,13 +103,13 @@ class CheckedK(Record):
 
 
 class Run(Record):
-    """A sweep as a whole: `run.json`."""
+    """A sweep as a whole: `run.json`. The dimensions of a pair behind a server are None where nobody gave its configs."""
 
     spec: RunSpec
     environment: Environment
     machine: Hardware | None
-    target: ModelSpec
-    draft: ModelSpec
+    target: ModelSpec | None
+    draft: ModelSpec | None
     decodes: tuple[DecodeRun, ...]
     checks: tuple[CheckedK, ...]
     lossless: bool | None

@@ -7,6 +7,7 @@ from ..phases import Phase
 from .base import Finding, Record
 
 Clock = Literal["device", "host"]
+Bound = Literal["host", "device"]
 StepSource = Literal["steps", "modules", "annotations"]
 Verdict = Literal["valid", "invalid", "overhead", "unstable"]
 
@@ -43,6 +44,14 @@ class TimingPoint(Record):
         low, _, high = statistics.quantiles(self.samples_s, n=4)
         return (high - low) / self.median_s
 
+    @property
+    def drift(self) -> float:
+        """Median of the later half of the samples over that of the earlier half, minus 1 (0 for fewer than six)."""
+        half = len(self.samples_s) // 2
+        if half < 3:
+            return 0.0
+        return statistics.median(self.samples_s[-half:]) / statistics.median(self.samples_s[:half]) - 1.0
+
 
 class StepTimes(Record):
     """Step times of one pair on one device: `timings.json` of a sweep."""
@@ -56,17 +65,46 @@ class StepTimes(Record):
 
 
 class PhaseTimes(Record):
-    """What a trace says of one phase: how often it ran, and its times, seconds (None: not in the trace)."""
+    """What a trace says of one phase: how often it ran, and its times, seconds (None: not in the trace).
+
+    `flops` and `accessed_bytes` are those of one execution on one device, by the compiled program in the capture (None: it holds
+    none, or calls a kernel that does not state its work); the rates are these over the median device time.
+    """
 
     count: int
     device_s_median: float | None
     wall_s_median: float | None
     device_s: tuple[float, ...] = ()
     wall_s: tuple[float, ...] = ()
+    flops: float | None = None
+    accessed_bytes: float | None = None
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+
+
+class OperationStatistics(Record):
+    """One HLO operation as XProf sees it: how often it ran, its own seconds per device, its rates (None: unknown or none).
+
+    `roofline_share` is the rate achieved over the rate that the roofline allows at its intensity.
+    """
+
+    name: str
+    category: str
+    scope: str
+    count: int
+    self_s: float
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    bound_by: str
+    roofline_share: float | None = None
 
 
 class TraceTimings(Record):
-    """What a trace says: steps, phases, busy share and coverage. `timing` tells whose clock it was."""
+    """What a trace says: steps, phases, busy share and coverage. `timing` tells whose clock it was.
+
+    `bound` is the side that took more of the time: `device` when it was busy for at least half of it, else `host`. The peaks are
+    the chip's (None: neither the trace nor the catalogue knows them). `operations` are XProf's statistics, where asked for.
+    """
 
     device_kind: str
     num_devices: int
@@ -82,6 +120,10 @@ class TraceTimings(Record):
     host_gap_s: tuple[float, ...] = ()
     top_ops: tuple[tuple[str, float], ...] = ()
     file: str = ""
+    bound: Bound | None = None
+    peak_flops_per_s: float | None = None
+    peak_bytes_per_s: float | None = None
+    operations: tuple[OperationStatistics, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
