@@ -1,0 +1,27 @@
+"""The whole diagnosis: of files, of a configuration, or of both together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from perfmodel.records import Diagnosis
+
+from .config_check import CHECKS, check_configs
+from .rules import diagnose_files, worst_first
+
+
+def diagnose_all(
+    files: Sequence[Path], target: str | None, draft: str | None, block_size: int | None, context: int | None
+) -> Diagnosis:
+    """Findings about the files and the pair, worst first. Raises `InputError`."""
+    record = diagnose_files(files) if files else Diagnosis(files=(), findings=())
+    if target is None or draft is None:
+        return record
+    found = check_configs(target, draft, block_size, context)
+    return msgspec.structs.replace(
+        record,
+        files=(*record.files, target, draft),
+        findings=worst_first([*record.findings, *found]),
+        checked=(*record.checked, *CHECKS),
+    )

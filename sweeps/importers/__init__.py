@@ -1,0 +1,1 @@
+"""Readers of other tools' results, one format a file; `registry` knows them all."""
