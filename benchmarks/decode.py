@@ -1,22 +1,26 @@
 """Tokens per second of plain and DFlash decoding, ours beside the PyPI reference: `python -m benchmarks.decode --help`.
 
-Same weights, same prompts, same machine, one process group: for every prompt each contender answers in turn, so a machine that
-slows down slows all of them, and only ratios are worth quoting. The reference runs in its own environment (torch on CPU,
-transformers 5.15.0, dflash 0.1.0), named by PERF_REFERENCE_PYTHON; without it our half runs alone. Tokens must agree: a
-speed without that is a speed of something else.
+Ours run twice, stepwise and fused; the reference's plain loop has the `generate` of transformers beside it. Same weights, same
+prompts, same machine, one process group: for every prompt each contender answers in turn, so a machine that slows down slows all of
+them, and only ratios are worth quoting. The reference runs in its own environment (torch on CPU, transformers 5.15.0, dflash 0.1.0),
+named by PERF_REFERENCE_PYTHON; without it our half runs alone. Tokens must agree: a speed without that is a speed of something else.
 """
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import jax
 
-from decoding.loop import Decoder, generate, required_capacity
-from decoding.pair import DRAFTS, TARGETS, load_pair
+from decoding.fused import FusedLoop, compile_fused, generate_fused
+from decoding.loop import Decoder, Generation, generate, required_capacity
+from decoding.pair import DRAFTS, TARGETS, Pair, load_pair
 from decoding.tasks import load_prompts
 from perfmodel.units import format_percent, format_ratio, format_seconds
 from profiling.calibrate import calibrate
@@ -52,6 +56,30 @@ class Reference:
         return self._read()
 
 
+Contender = Callable[[list[int]], tuple[tuple[int, ...], tuple[int, ...], float]]
+"""Answers a prompt: tokens, tokens per step, decode seconds."""
+
+
+@dataclass
+class Total:
+    """What a contender did over all prompts."""
+
+    decode_s: float = 0.0
+    num_tokens: int = 0
+    num_steps: int = 0
+    num_different: int = 0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Committed tokens per second of decoding."""
+        return self.num_tokens / self.decode_s
+
+    @property
+    def step_s(self) -> float:
+        """Mean time of a step, s."""
+        return self.decode_s / self.num_steps
+
+
 @click.command()
 @click.option("--target", default="smollm2-135m", show_default=True)
 @click.option("--draft", default="smollm2-135m-dflash", show_default=True)
@@ -62,31 +90,54 @@ def main(target: str, draft: str, num_prompts: int, max_new_tokens: int) -> None
     pair = load_pair(target, draft, "float32")
     width = pair.trained_block_size or 8
     prompts = [list(prompt.token_ids) for task in ("math", "code", "chat") for prompt in load_prompts(task, pair, num_prompts)]
-    longest = max(map(len, prompts))
-    decoders = {size: Decoder(pair, size, 1, required_capacity(longest, max_new_tokens, width)) for size in (1, width)}
-    for decoder in decoders.values():
-        decoder.compile(longest)
-        generate(decoder, prompts[:1], WARMUP_TOKENS)
-    reference = _reference(target, draft)
-    seconds: dict[tuple[str, int], float] = {}
-    tokens: dict[tuple[str, int], int] = {}
-    steps: dict[tuple[str, int], int] = {}
-    num_different = 0
+    contenders: dict[tuple[str, int], Contender] = {}
+    for size in (1, width):
+        contenders |= _ours(pair, size, max(map(len, prompts)), max_new_tokens)
+    contenders |= _theirs(_reference(target, draft), width, max_new_tokens, pair.stop_token_ids)
+    totals = {key: Total() for key in contenders}
     for prompt in prompts:
-        for size, decoder in decoders.items():
-            ours = generate(decoder, [prompt], max_new_tokens)
-            _add(("ours", size), ours.decode_s, ours.committed[0], seconds, tokens, steps)
-            if reference is not None:
-                theirs = reference.answer(prompt, size, max_new_tokens, pair.stop_token_ids)
-                _add(("reference", size), theirs["decode_s"], theirs["committed"], seconds, tokens, steps)
-                num_different += list(ours.tokens[0]) != theirs["tokens"] or list(ours.committed[0]) != theirs["committed"]
-    _print(seconds, tokens, steps, width, num_different, pair)
+        answers: dict[tuple[str, int], tuple[int, ...]] = {}
+        for (who, size), answer in contenders.items():
+            tokens, committed, decode_s = answer(prompt)
+            total = totals[who, size]
+            total.decode_s += decode_s
+            total.num_tokens += sum(committed)
+            total.num_steps += len(committed)
+            answers[who, size] = tokens
+            total.num_different += tokens != answers["stepwise", 1]
+    _print(totals, width, pair)
 
 
-def _add(key: tuple[str, int], decode_s: float, committed: Any, seconds: Any, tokens: Any, steps: Any) -> None:
-    seconds[key] = seconds.get(key, 0.0) + decode_s
-    tokens[key] = tokens.get(key, 0) + sum(committed)
-    steps[key] = steps.get(key, 0) + len(committed)
+def _ours(pair: Pair, size: int, longest: int, max_new_tokens: int) -> dict[tuple[str, int], Contender]:
+    decoder = Decoder(pair, size, 1, required_capacity(longest, max_new_tokens, size))
+    decoder.compile(longest)
+    loop = compile_fused(decoder, longest, max_new_tokens)
+
+    def answer(run: Callable[..., Generation], what: Decoder | FusedLoop) -> Contender:
+        def decode(prompt: list[int]) -> tuple[tuple[int, ...], tuple[int, ...], float]:
+            result = run(what, [prompt], max_new_tokens)
+            return result.tokens[0], result.committed[0], result.decode_s
+
+        run(what, [[1]], WARMUP_TOKENS)
+        return decode
+
+    return {("stepwise", size): answer(generate, decoder), ("fused", size): answer(generate_fused, loop)}
+
+
+def _theirs(
+    reference: Reference | None, width: int, max_new_tokens: int, stop: tuple[int, ...]
+) -> dict[tuple[str, int], Contender]:
+    if reference is None:
+        return {}
+
+    def answer(block_size: int) -> Contender:
+        def decode(prompt: list[int]) -> tuple[tuple[int, ...], tuple[int, ...], float]:
+            result = reference.answer(prompt, block_size, max_new_tokens, stop)
+            return tuple(result["tokens"]), tuple(result["committed"]), result["decode_s"]
+
+        return decode
+
+    return {("reference", 1): answer(1), ("reference", width): answer(width), ("generate", 1): answer(0)}
 
 
 def _reference(target: str, draft: str) -> Reference | None:
@@ -100,35 +151,40 @@ def _reference(target: str, draft: str) -> Reference | None:
     return reference
 
 
-def _print(seconds: Any, tokens: Any, steps: Any, width: int, num_different: int, pair: Any) -> None:
-    rate = {key: tokens[key] / seconds[key] for key in seconds}
-    tau = {key: tokens[key] / steps[key] for key in seconds}
-    for key, value in rate.items():
-        who, size = key
+def _print(totals: dict[tuple[str, int], Total], width: int, pair: Pair) -> None:
+    for (who, size), total in totals.items():
         click.echo(
-            f"{who:<10} {'plain' if size == 1 else f'DFlash K={size}':<12} {value:7.1f} tokens/s  "
-            f"step {format_seconds(seconds[key] / steps[key])}  τ {tau[key]:.2f}"
+            f"{who:<10} {'plain' if size == 1 else f'DFlash K={size}':<12} {total.tokens_per_s:7.1f} tokens/s  "
+            f"step {format_seconds(total.step_s)}  τ {total.num_tokens / total.num_steps:.2f}  "
+            f"answers unlike stepwise plain: {total.num_different}"
         )
-    machine = calibrate()
-    weights = sum(leaf.nbytes for leaf in _leaves(pair.target_params))
-    share = weights / machine.bandwidth_bytes_per_s.value / (seconds["ours", 1] / steps["ours", 1])
-    click.echo(f"plain decoding reads its weights at {format_percent(share, 2)} of this machine's measured bandwidth")
-    ratios = {"dflash_over_plain": rate["ours", width] / rate["ours", 1]}
-    if ("reference", 1) in rate:
-        ratios |= {
-            "plain_over_reference": rate["ours", 1] / rate["reference", 1],
-            "dflash_over_reference": rate["ours", width] / rate["reference", width],
-        }
-        click.echo(f"answers that differ from the reference: {num_different}")
+    bandwidth = calibrate().bandwidth_bytes_per_s.value
+    weights = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(pair.target_params))
+    shares = {who: weights / bandwidth / totals[who, 1].step_s for who in ("stepwise", "fused")}
+    gaps = {size: totals["stepwise", size].step_s - totals["fused", size].step_s for size in (1, width)}
+    click.echo(
+        "plain decoding reads its weights at this share of the machine's measured bandwidth: "
+        + ", ".join(f"{who} {format_percent(share, 2)}" for who, share in shares.items())
+    )
+    click.echo(
+        "host gap per step, stepwise beyond fused: " + ", ".join(f"K={size} {format_seconds(gap)}" for size, gap in gaps.items())
+    )
+    ratios = {"dflash_over_plain": _ratio(totals, ("fused", width), ("fused", 1))}
+    for size, name in ((1, "plain"), (width, "dflash")):
+        ratios[f"{name}_fused_over_stepwise"] = _ratio(totals, ("fused", size), ("stepwise", size))
+        if ("reference", size) in totals:
+            ratios[f"{name}_stepwise_over_reference"] = _ratio(totals, ("stepwise", size), ("reference", size))
+            ratios[f"{name}_fused_over_reference"] = _ratio(totals, ("fused", size), ("reference", size))
+    if ("generate", 1) in totals:
+        ratios["plain_fused_over_generate"] = _ratio(totals, ("fused", 1), ("generate", 1))
     click.echo(", ".join(f"{name.replace('_', ' ')} {format_ratio(value)}" for name, value in ratios.items()))
-    json.dump({"ratios": ratios, "tokens_per_s": {f"{who}-K{size}": value for (who, size), value in rate.items()}}, sys.stdout)
+    rates = {f"{who}-K{size}": total.tokens_per_s for (who, size), total in totals.items()}
+    json.dump({"ratios": ratios, "tokens_per_s": rates, "bandwidth_share": shares, "host_gap_s": gaps}, sys.stdout)
     click.echo()
 
 
-def _leaves(params: Any) -> list[Any]:
-    import jax
-
-    return list(jax.tree_util.tree_leaves(params))
+def _ratio(totals: dict[tuple[str, int], Total], ours: tuple[str, int], theirs: tuple[str, int]) -> float:
+    return totals[ours].tokens_per_s / totals[theirs].tokens_per_s
 
 
 if __name__ == "__main__":

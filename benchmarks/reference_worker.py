@@ -2,7 +2,8 @@
 
     python reference_worker.py TARGET_FOLDER DRAFT_FOLDER NUM_THREADS
 
-A request is `{"prompt": [ids], "block_size": K, "max_new_tokens": n, "stop": [ids]}`; block size 1 is the package's own plain loop.
+A request is `{"prompt": [ids], "block_size": K, "max_new_tokens": n, "stop": [ids]}`; block size 1 is the package's own plain loop, and
+block size 0 is the `generate` of transformers, greedy.
 """
 
 import json
@@ -25,21 +26,37 @@ def main(target_folder: str, draft_folder: str, num_threads: str) -> None:
         request = json.loads(line)
         prompt = torch.tensor([request["prompt"]])
         with torch.inference_mode():
-            result = dflash.model.dflash_generate(
-                draft,
-                target,
-                prompt,
-                request["max_new_tokens"],
-                request["stop"],
-                block_size=request["block_size"],
-                return_stats=True,
+            answer = (
+                generate(target, prompt, request) if request["block_size"] == 0 else speculate(draft, target, prompt, request)
             )
-        answer = {
-            "tokens": result.output_ids[0, result.num_input_tokens :].tolist(),
-            "committed": [int(count) for count in result.acceptance_lengths],
-            "decode_s": result.time_per_output_token * result.num_output_tokens,
-        }
         print(json.dumps(answer), flush=True)
+
+
+def speculate(draft, target, prompt, request):
+    """The package's own loop; a decode time without the prefill, s."""
+    import dflash.model
+
+    result = dflash.model.dflash_generate(
+        draft, target, prompt, request["max_new_tokens"], request["stop"], block_size=request["block_size"], return_stats=True
+    )
+    return {
+        "tokens": result.output_ids[0, result.num_input_tokens :].tolist(),
+        "committed": [int(count) for count in result.acceptance_lengths],
+        "decode_s": result.time_per_output_token * result.num_output_tokens,
+    }
+
+
+def generate(target, prompt, request):
+    """The `generate` of transformers. Its decode time is what a whole answer takes beyond an answer of one token, s."""
+    seconds = []
+    for num_tokens in (1, request["max_new_tokens"]):
+        started = time.perf_counter()
+        output = target.generate(
+            prompt, max_new_tokens=num_tokens, do_sample=False, eos_token_id=request["stop"] or None, pad_token_id=0
+        )
+        seconds.append(time.perf_counter() - started)
+    tokens = output[0, prompt.shape[1] :].tolist()
+    return {"tokens": tokens, "committed": [1] * (len(tokens) - 1), "decode_s": seconds[1] - seconds[0]}
 
 
 if __name__ == "__main__":

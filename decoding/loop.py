@@ -6,22 +6,27 @@ the time it leaves the device idle is part of what the tool measures. Everything
 step's time contains a compilation.
 """
 
+import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jax
 import numpy as np
-from jax.stages import Compiled, Lowered
+from jax.stages import Lowered
+from jaxtyping import Int
 
 from perfmodel.errors import InputError, UnsupportedError
-from perfmodel.phases import COMMIT, DRAFT, PREFILL, STEP_ANNOTATION, VERIFY
+from perfmodel.phases import COMMIT, DRAFT, PHASES, PREFILL, STEP_ANNOTATION, VERIFY, Phase
 
 from . import steps
+from .attention import Kernel, default_kernel
+from .paged import pages_per_request
 from .pair import Pair
-from .steps import Committed, LoopState
+from .sampling import Sampling, request_keys
+from .steps import Committed, Drafted, LoopState
 
 T = TypeVar("T")
 
@@ -57,20 +62,17 @@ class Generation:
 
     `tokens` begin with the prefill's token and include a stop token; `committed` lists what each step added to the answer, so
     `len(tokens) == 1 + sum(committed)` for each request. `step_wall_s` has one entry per step of the batch, the host's read
-    included. `beyond_trained_block` marks a drafter run with more slots than it was trained for.
+    included; the fused loop, whose steps no host sees, leaves it empty. `decode_s` is the wall time of all steps, without the
+    prefill. `beyond_trained_block` marks a drafter run with more slots than it was trained for.
     """
 
     tokens: tuple[tuple[int, ...], ...]
     committed: tuple[tuple[int, ...], ...]
     ttft_s: float
     step_wall_s: tuple[float, ...]
+    decode_s: float
     block_size: int
     beyond_trained_block: bool
-
-    @property
-    def decode_s(self) -> float:
-        """Wall time of all steps, without the prefill, s."""
-        return sum(self.step_wall_s)
 
     @property
     def num_committed(self) -> int:
@@ -83,10 +85,36 @@ def required_capacity(prompt_tokens: int, max_new_tokens: int, block_size: int) 
     return prompt_tokens + max_new_tokens + block_size - 1
 
 
+SMALLEST_PADDING = 16
+
+
+def padded_length(num_tokens: int, capacity: int) -> int:
+    """The length that prompts of up to `num_tokens` are padded to: a power of two from 16 on, so that few shapes are compiled for."""
+    return min(max(SMALLEST_PADDING, 1 << (num_tokens - 1).bit_length()), capacity)
+
+
 class Decoder:
     """A pair made ready to decode at one block size, batch and cache capacity. K = 1 decodes plainly, without the drafter."""
 
-    def __init__(self, pair: Pair, block_size: int, batch: int, capacity: int) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        block_size: int,
+        batch: int,
+        capacity: int,
+        sampling: Sampling | None = None,
+        kernel: Kernel | None = None,
+    ) -> None:
+        """A decoder, not yet compiled.
+
+        Arguments:
+            pair: target and drafter; their weights decide which devices run (see `parallel`).
+            block_size: K, tokens per verify step, anchor included.
+            batch: places for requests.
+            capacity: positions per request, see `required_capacity`.
+            sampling: how tokens are drawn; None is greedy.
+            kernel: how the cache is laid out and read; None is this machine's.
+        """
         if min(block_size, batch, capacity) < 1:
             raise InputError(
                 f"block size {block_size}, batch {batch} and capacity {capacity} must all be at least 1",
@@ -98,10 +126,19 @@ class Decoder:
         self.block_size = block_size
         self.batch = batch
         self.capacity = capacity
+        self.sampling = sampling
+        self.kernel = kernel or default_kernel()
         self.prompt_capacity = 0
         self.draft_config = pair.draft_config if block_size > 1 else None
         self.draft_params = pair.draft_params if block_size > 1 else None
-        self._programs: dict[str, Compiled] = {}
+        self.prefilled_state: LoopState | None = None
+        self._programs: dict[str, Callable[..., Any]] = {}
+
+    @functools.cached_property
+    def page_table(self) -> Int[np.ndarray, "b m"]:
+        """Which page holds each stretch of each request: its own pages, in order. Made when it is needed, behind the memory check."""
+        per_request = pages_per_request(self.capacity, self.kernel.page_size)
+        return np.arange(self.batch * per_request, dtype=np.int32).reshape(self.batch, per_request)
 
     @property
     def beyond_trained_block(self) -> bool:
@@ -109,8 +146,8 @@ class Decoder:
         trained = self.pair.trained_block_size
         return self.block_size > 1 and trained is not None and self.block_size > trained
 
-    def compile(self, prompt_capacity: int) -> CompileTimes:
-        """Compile all programs for prompts of up to `prompt_capacity` tokens; returns the seconds it took."""
+    def compile(self, prompt_capacity: int, phases: Sequence[Phase] = PHASES) -> CompileTimes:
+        """Compile the programs (of these `phases`) for prompts of up to `prompt_capacity` tokens; returns the seconds it took."""
         if not 1 <= prompt_capacity <= self.capacity:
             raise InputError(
                 f"a prompt capacity of {prompt_capacity} tokens does not fit a cache of {self.capacity}",
@@ -120,69 +157,106 @@ class Decoder:
         if short is not None:
             raise UnsupportedError(short, "ask for fewer tokens, shorter prompts or a smaller batch")
         started = time.perf_counter()
+        self.prompt_capacity = prompt_capacity
+        if self.kernel.mesh is not None:
+            # Where a result lies on several devices is the compiler's choice, so each program is compiled when it meets its arguments.
+            self._programs = {phase: functools.partial(getattr(steps, phase), **self._options(phase)) for phase in phases}
+            return CompileTimes(0.0, 0.0)
         lowered = self._lower(prompt_capacity)
         lowered_at = time.perf_counter()
-        self._programs = {name: program.compile() for name, program in lowered.items()}
-        self.prompt_capacity = prompt_capacity
+        self.prefilled_state = lowered[PREFILL].out_info
+        self._programs = {name: program.compile() for name, program in lowered.items() if name in phases}
         return CompileTimes(lowered_at - started, time.perf_counter() - lowered_at)
 
+    def _options(self, phase: Phase) -> dict[str, Any]:
+        """The static arguments of a phase's program."""
+        options: dict[str, Any] = {"target_config": self.pair.target_config, "draft_config": self.draft_config}
+        if phase != COMMIT:
+            options["sampling"] = self.sampling
+        if phase == DRAFT:
+            options["block_size"] = self.block_size
+        if phase == PREFILL:
+            options |= {"capacity": self.capacity, "kernel": self.kernel}
+        if phase in (PREFILL, COMMIT):
+            options["stop_token_ids"] = self.pair.stop_token_ids
+        return options
+
     def _lower(self, prompt_capacity: int) -> dict[str, Lowered]:
-        target_params, target_config = self.pair.target_params, self.pair.target_config
-        draft_params, draft_config = self.draft_params, self.draft_config
-        stops = self.pair.stop_token_ids
+        target_params, draft_params = self.pair.target_params, self.draft_params
         per_request = jax.ShapeDtypeStruct((self.batch,), np.int32)
-        prompts = jax.ShapeDtypeStruct((self.batch, prompt_capacity), np.int32)
+        prompts = jax.ShapeDtypeStruct((self.batch, padded_length(prompt_capacity, self.capacity)), np.int32)
         lowered: dict[str, Lowered] = {}
         lowered[PREFILL] = steps.prefill.lower(
-            target_params, draft_params, prompts, per_request, per_request, target_config=target_config,
-            draft_config=draft_config, capacity=self.capacity, stop_token_ids=stops,
+            target_params, draft_params, prompts, per_request, per_request, self.request_keys(0, range(self.batch)),
+            self.page_table, **self._options(PREFILL),
         )  # fmt: skip
         state = lowered[PREFILL].out_info
-        block = state.anchor
-        if draft_config is not None:
+        drafted = Drafted(state.anchor, None, state.draft_state)
+        if self.draft_config is not None:
             lowered[DRAFT] = steps.draft.lower(
-                target_params, draft_params, state.anchor, state.position, state.draft_cache, target_config=target_config,
-                draft_config=draft_config, block_size=self.block_size,
-            )  # fmt: skip
-            block = lowered[DRAFT].out_info
+                target_params,
+                draft_params,
+                state.anchor,
+                state.num_context,
+                state.draft_state,
+                state.keys,
+                **self._options(DRAFT),
+            )
+            drafted = lowered[DRAFT].out_info
         lowered[VERIFY] = steps.verify.lower(
-            target_params, block, state.position, state.target_cache, target_config=target_config, draft_config=draft_config
+            target_params, drafted.block, state.position, state.target_cache, **self._options(VERIFY)
         )
         verified = lowered[VERIFY].out_info
         lowered[COMMIT] = steps.commit.lower(
-            draft_params, block, verified.predicted, verified.features, state.position, state.remaining, state.draft_cache,
-            draft_config=draft_config, stop_token_ids=stops,
+            target_params, draft_params, drafted.block, verified.predicted, verified.features, state.position,
+            state.num_context, state.remaining, drafted.draft_state, state.keys, verified.probabilities, drafted.probabilities,
+            **self._options(COMMIT),
         )  # fmt: skip
         return lowered
 
-    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> LoopState:
+    def request_keys(self, seed: int, request_ids: Sequence[int]) -> jax.Array | None:
+        """A random key per place of the batch; None for greedy decoding. Places without a request share that of request 0."""
+        if self.sampling is None:
+            return None
+        ids = [*request_ids, *[0] * (self.batch - len(request_ids))]
+        return request_keys(seed, ids)
+
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, seed: int = 0, request_ids: Sequence[int] | None = None
+    ) -> LoopState:
         """The state after the prompts; places of the batch without a prompt are finished from the start."""
-        tokens = np.zeros((self.batch, self.prompt_capacity), dtype=np.int32)
+        tokens = np.zeros((self.batch, padded_length(self.prompt_capacity, self.capacity)), dtype=np.int32)
         lengths = np.ones(self.batch, dtype=np.int32)
         budget = np.zeros(self.batch, dtype=np.int32)
         for row, prompt in enumerate(prompts):
             tokens[row, : len(prompt)] = prompt
             lengths[row] = len(prompt)
             budget[row] = max_new_tokens
-        return self._programs[PREFILL](self.pair.target_params, self.draft_params, tokens, lengths, budget)
+        keys = self.request_keys(seed, range(len(prompts)) if request_ids is None else request_ids)
+        return self._programs[PREFILL](self.pair.target_params, self.draft_params, tokens, lengths, budget, keys, self.page_table)
 
     def step(self, state: LoopState, span: Span = no_span) -> tuple[LoopState, Committed]:
         """The next state and what the step committed, still on the device. The caches of `state` are consumed."""
         wait = jax.block_until_ready if getattr(span, "blocking", False) else _no_wait
-        block = state.anchor
+        target_params, draft_params = self.pair.target_params, self.draft_params
+        drafted = Drafted(state.anchor, None, state.draft_state)
         if self.draft_config is not None:
             with span(DRAFT):
-                block = wait(self._programs[DRAFT](
-                    self.pair.target_params, self.draft_params, state.anchor, state.position, state.draft_cache
+                drafted = wait(self._programs[DRAFT](
+                    target_params, draft_params, state.anchor, state.num_context, state.draft_state, state.keys
                 ))  # fmt: skip
         with span(VERIFY):
-            verified = wait(self._programs[VERIFY](self.pair.target_params, block, state.position, state.target_cache))
+            verified = wait(self._programs[VERIFY](target_params, drafted.block, state.position, state.target_cache))
         with span(COMMIT):
             done = wait(self._programs[COMMIT](
-                self.draft_params, block, verified.predicted, verified.features, state.position, state.remaining,
-                state.draft_cache,
+                target_params, draft_params, drafted.block, verified.predicted, verified.features, state.position,
+                state.num_context, state.remaining, drafted.draft_state, state.keys, verified.probabilities,
+                drafted.probabilities,
             ))  # fmt: skip
-        return LoopState(verified.cache, done.draft_cache, done.anchor, done.position, done.remaining), done
+        after = LoopState(
+            verified.cache, done.draft_state, done.anchor, done.position, done.num_context, done.remaining, state.keys
+        )
+        return after, done
 
     def check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         """Refuse what this decoder's shapes cannot hold."""
@@ -218,8 +292,10 @@ def generate(
     max_new_tokens: int,
     span: Span = no_span,
     max_steps: int | None = None,
+    seed: int = 0,
+    request_ids: Sequence[int] | None = None,
 ) -> Generation:
-    """Greedy answers of up to `max_new_tokens` tokens each (stop token included), decoded as one batch.
+    """Answers of up to `max_new_tokens` tokens each (stop token included), decoded as one batch.
 
     Arguments:
         decoder: compiled by its `compile`; an uncompiled one is compiled first, for the longest of these prompts.
@@ -227,13 +303,15 @@ def generate(
         max_new_tokens: limit per answer; the prefill's token counts.
         span: opens the regions of a trace: one per phase, and one per step around its phases.
         max_steps: stop after so many steps of the batch, finished or not.
+        seed: of all randomness; nothing is random in greedy decoding.
+        request_ids: a number per prompt, so that a request draws the same in whatever batch it runs (None: its place).
     """
     decoder.check(prompts, max_new_tokens)
     if not decoder.prompt_capacity:
         decoder.compile(max(len(prompt) for prompt in prompts))
     started = time.perf_counter()
     with span(PREFILL):
-        state = decoder.prefill(prompts, max_new_tokens)
+        state = decoder.prefill(prompts, max_new_tokens, seed, request_ids)
         first, remaining = jax.device_get((state.anchor, state.remaining))
     ttft_s = time.perf_counter() - started
 
@@ -255,6 +333,7 @@ def generate(
         committed=tuple(map(tuple, committed)),
         ttft_s=ttft_s,
         step_wall_s=tuple(step_wall_s),
+        decode_s=sum(step_wall_s),
         block_size=decoder.block_size,
         beyond_trained_block=decoder.beyond_trained_block,
     )

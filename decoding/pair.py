@@ -19,9 +19,25 @@ from tokenizers import Tokenizer
 from perfmodel.errors import InputError, UnsupportedError
 from perfmodel.units import format_bytes
 
-from .checkpoint import Params, load_draft, load_target, random_draft, random_target, read_config
-from .config import DraftConfig, TargetConfig
+from . import drafter
+from .checkpoint import (
+    Params,
+    device_draft,
+    device_target,
+    draft_config,
+    half_split,
+    load_draft,
+    load_target,
+    random_draft,
+    random_target,
+    read_config,
+)
+from .config import TargetConfig
+from .config_eagle3 import Eagle3Config
+from .drafter import AnyDraftConfig
 from .embedded import smollm2_folder
+from .hub import hub_folder, is_hub_id
+from .layout import laid_out
 from .tokenizer import load_tokenizer
 
 ASSETS = Path(__file__).parent / "assets"
@@ -48,18 +64,22 @@ DRAFTS: dict[str, Callable[[], Path]] = {name: _asset(name) for name in ("smollm
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A target, its drafter (None: plain decoding only), and the target's tokenizer and stop tokens."""
+    """A target, its drafter (None: plain decoding only), and the target's tokenizer and stop tokens.
+
+    `weights` is "checkpoint", or "random": then times are real, and text and acceptance mean nothing.
+    """
 
     target: str
     draft: str | None
     dtype: str
     target_config: TargetConfig
     target_params: Params
-    draft_config: DraftConfig | None = None
+    draft_config: AnyDraftConfig | None = None
     draft_params: Params | None = None
     target_folder: Path | None = None
     tokenizer: Tokenizer | None = None
     stop_token_ids: tuple[int, ...] = ()
+    weights: str = "checkpoint"
 
     @property
     def name(self) -> str:
@@ -68,8 +88,8 @@ class Pair:
 
     @property
     def trained_block_size(self) -> int | None:
-        """Tokens per verify step that the drafter was trained for (anchor included); None without a drafter."""
-        return None if self.draft_config is None else self.draft_config.block_size
+        """Tokens per verify step that the drafter was trained for (anchor included); None where there is no such number."""
+        return None if self.draft_config is None else drafter.trained_block_size(self.draft_config)
 
     def shortage(self, batch: int, num_slots: int, num_queries: int) -> str | None:
         """What does not fit this machine's memory, in words; None when it fits, or when an accelerator's allocator will tell.
@@ -91,39 +111,76 @@ class Pair:
 
 
 def load_pair(target: str, draft: str | None, dtype: str) -> Pair:
-    """The pair of these names or checkpoint folders, weights in `dtype`.
+    """The pair of these names, checkpoint folders or hub ids, weights in `dtype`.
 
     Raises:
         InputError: an unknown name, a folder that is no such checkpoint, or two that do not belong together.
-        UnsupportedError: a known model that is not installed here.
+        UnsupportedError: a known model that is not installed here, or the hub out of reach.
     """
-    if dtype not in DTYPES:
-        raise InputError(f"dtype {dtype!r} is not supported", f"use one of {', '.join(DTYPES)}")
+    check_dtype(dtype)
     target_folder = find_folder(target, TARGETS, "target")
     draft_folder = None if draft is None else find_folder(draft, DRAFTS, "draft")
     target_config, target_params = load_target(target_folder, dtype)
-    draft_config, draft_params = (None, None) if draft_folder is None else load_draft(draft_folder, dtype)
-    if draft_config is not None:
-        check_compatible(target_config, draft_config)
+    found, draft_params = (None, None) if draft_folder is None else load_draft(draft_folder, dtype)
+    if found is not None:
+        found = check_compatible(target_config, found)
     has_tokenizer = (target_folder / "tokenizer.json").is_file()
     return Pair(
         target=target,
         draft=draft,
         dtype=dtype,
         target_config=target_config,
-        target_params=target_params,
-        draft_config=draft_config,
-        draft_params=draft_params,
+        target_params=laid_out(target_params, jax.devices()[0].device_kind),
+        draft_config=found,
+        draft_params=None if draft_params is None else laid_out(draft_params, jax.devices()[0].device_kind),
         target_folder=target_folder,
         tokenizer=load_tokenizer(target_folder) if has_tokenizer else None,
         stop_token_ids=stop_tokens(target_folder),
     )
 
 
-def random_pair(target_config: TargetConfig, draft_config: DraftConfig | None, seed: int, dtype: str = "float32") -> Pair:
+def check_dtype(dtype: str) -> None:
+    """Raises `InputError` for a type that weights are not kept in here."""
+    if dtype not in DTYPES:
+        raise InputError(f"dtype {dtype!r} is not supported", f"use one of {', '.join(DTYPES)}")
+
+
+def load_random_pair(
+    target: TargetConfig | str, draft: AnyDraftConfig | str | None, dtype: str, names: tuple[str, str | None], seed: int = 0
+) -> Pair:
+    """A pair of random weights, made on the device in `dtype`: right times, meaningless text and acceptance.
+
+    Arguments: `target` and `draft` are configurations, or where to find one: a shipped name, a folder or file with a config.json, or a
+    hub id (of which only the small files are fetched). `names` is what the two are called in results. There are no stop tokens.
+    """
+    check_dtype(dtype)
+    folder = None
+    if isinstance(target, str):
+        path = find_config(target, TARGETS, "target")
+        folder, target = path.parent, TargetConfig.from_json(read_config(path))
+    if isinstance(draft, str):
+        draft = draft_config(read_config(find_config(draft, DRAFTS, "draft")))
+    if draft is not None:
+        draft = half_split(check_compatible(target, draft))
+    has_tokenizer = folder is not None and (folder / "tokenizer.json").is_file()
+    return Pair(
+        target=names[0],
+        draft=names[1],
+        dtype=dtype,
+        target_config=target,
+        target_params=laid_out(device_target(target, seed, dtype), jax.devices()[0].device_kind),
+        draft_config=draft,
+        draft_params=None if draft is None else laid_out(device_draft(draft, seed + 1, dtype), jax.devices()[0].device_kind),
+        target_folder=folder,
+        tokenizer=load_tokenizer(folder) if folder is not None and has_tokenizer else None,
+        weights="random",
+    )
+
+
+def random_pair(target_config: TargetConfig, draft_config: AnyDraftConfig | None, seed: int, dtype: str = "float32") -> Pair:
     """A pair of random weights: right shapes, meaningless text, acceptance near zero."""
     if draft_config is not None:
-        check_compatible(target_config, draft_config)
+        draft_config = check_compatible(target_config, draft_config)
     return Pair(
         target="random",
         draft=None if draft_config is None else "random-dflash",
@@ -132,19 +189,37 @@ def random_pair(target_config: TargetConfig, draft_config: DraftConfig | None, s
         target_params=random_target(target_config, seed, dtype),
         draft_config=draft_config,
         draft_params=None if draft_config is None else random_draft(draft_config, seed + 1, dtype),
+        weights="random",
     )
 
 
 def find_folder(name: str, known: dict[str, Callable[[], Path]], role: str) -> Path:
-    """The checkpoint folder behind a name that ships, or the folder itself. Raises `InputError` with the nearest names."""
+    """The checkpoint folder behind a name that ships or a hub id, or the folder itself. Raises `InputError` with near names."""
     if name in known:
         return known[name]()
     path = Path(name).expanduser()
     if path.is_dir():
         return path
+    if is_hub_id(name):
+        return hub_folder(name)
+    raise unknown_name(name, known, role)
+
+
+def find_config(name: str, known: dict[str, Callable[[], Path]], role: str) -> Path:
+    """The config.json behind a name that ships, a folder, the file itself, or a hub id. Raises `InputError` with near names."""
+    path = Path(name).expanduser()
+    if name not in known and path.is_file():
+        return path
+    return (
+        hub_folder(name, with_weights=False) if name not in known and is_hub_id(name) else find_folder(name, known, role)
+    ) / "config.json"
+
+
+def unknown_name(name: str, known: dict[str, Callable[[], Path]], role: str) -> InputError:
+    """The error for a name that is none, with the nearest that are."""
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}? " if near else f"names: {', '.join(known)}. "
-    raise InputError(f"no {role} named {name!r}, and no such folder", hint + "Or give the folder of a checkpoint")
+    return InputError(f"no {role} named {name!r}, and no such folder", hint + "Or give the folder of a checkpoint, or its hub id")
 
 
 def stop_tokens(folder: Path) -> tuple[int, ...]:
@@ -168,16 +243,17 @@ def stop_tokens(folder: Path) -> tuple[int, ...]:
     return ()
 
 
-def check_compatible(target: TargetConfig, draft: DraftConfig) -> None:
-    """Refuse a drafter that was made for another target, with the fact that shows it. Raises `InputError`."""
+def check_compatible(target: TargetConfig, draft: AnyDraftConfig) -> AnyDraftConfig:
+    """The drafter's configuration with what it leaves to its target filled in. Raises `InputError` for another target's drafter."""
+    if isinstance(draft, Eagle3Config):
+        return draft.for_target(target)
     hint = "use the drafter that was trained for this target"
-    if draft.num_target_layers != target.num_layers or max(draft.target_layer_ids) >= target.num_layers:
+    if draft.num_target_layers not in (None, target.num_layers) or max(draft.target_layer_ids) >= target.num_layers:
+        made_for = "" if draft.num_target_layers is None else f" of a target with {draft.num_target_layers} layers"
         raise InputError(
-            f"the drafter reads layers {list(draft.target_layer_ids)} of a target with {draft.num_target_layers} layers; "
-            f"this target has {target.num_layers}",
-            hint,
+            f"the drafter reads layers {list(draft.target_layer_ids)}{made_for}; this target has {target.num_layers}", hint
         )
-    if draft.target_hidden_size != target.hidden_size or draft.hidden_size != target.hidden_size:
+    if draft.target_hidden_size != target.hidden_size:
         raise InputError(
             f"the drafter has width {draft.hidden_size} for a target of width {draft.target_hidden_size}; "
             f"this target's is {target.hidden_size}",
@@ -188,3 +264,8 @@ def check_compatible(target: TargetConfig, draft: DraftConfig) -> None:
             f"the drafter's mask token {draft.mask_token_id} has no row in the target's embedding table of {target.vocab_size}",
             hint,
         )
+    if draft.draft_vocab_size is not None and draft.vocab_size != target.vocab_size:
+        raise InputError(
+            f"the drafter's tokens are those of a vocabulary of {draft.vocab_size}; this target's has {target.vocab_size}", hint
+        )
+    return draft

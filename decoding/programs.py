@@ -6,6 +6,7 @@ as long as they are ordinary ones (zeros would flatter a chip that saves power o
 The cache has room for the context and the block, no more, so that what is read is what such a step must read.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,10 +20,8 @@ from jax.stages import Compiled, Lowered
 from perfmodel.errors import InputError
 from perfmodel.phases import DRAFT, STEP_PHASES, VERIFY, Phase
 
-from . import draft as drafter
-from . import steps
+from . import drafter, steps
 from . import target as model
-from .layers import KVCache
 from .pair import Pair
 
 SEED = 20260206
@@ -51,7 +50,7 @@ class PhaseProgram:
         seconds = time.perf_counter() - started
         if self.cache_at is not None:
             # The cache was donated; the result holds it with the block written, and the next run writes the same slots again.
-            self.arguments[self.cache_at] = result.cache if self.phase == VERIFY else result.draft_cache
+            self.arguments[self.cache_at] = result.cache if self.phase == VERIFY else result.draft_state
         return seconds
 
 
@@ -99,46 +98,60 @@ def _check(pair: Pair, phase: Phase, block_size: int, batch: int, context: int) 
 def _inputs(pair: Pair, phase: Phase, block_size: int, batch: int, context: int) -> tuple[list[Any], dict[str, Any], int | None]:
     """Arguments of the phase's program, its static options, and which argument it donates."""
     generator = np.random.default_rng(SEED)
-    target_config = pair.target_config
     draft_config = pair.draft_config if block_size > 1 else None
     draft_params = pair.draft_params if block_size > 1 else None
-    block = _tokens(generator, (batch, block_size), target_config.vocab_size)
-    position = jax.device_put(np.full(batch, context, dtype=np.int32))
+    configs = {"target_config": pair.target_config, "draft_config": draft_config}
+    block = _tokens(generator, (batch, block_size), pair.target_config.vocab_size)
+    position, num_context = (jax.device_put(np.full(batch, context, dtype=np.int32)) for _ in range(2))
     capacity = context + block_size
     dtype = pair.target_params["embed"].dtype
     if phase == VERIFY:
-        cache = _filled(model.init_cache, target_config, batch, capacity, dtype)
-        return (
-            [pair.target_params, block, position, cache],
-            {"target_config": target_config, "draft_config": draft_config},
-            3,
-        )
-    draft_cache = None if draft_config is None else _filled(drafter.init_cache, draft_config, batch, capacity, dtype)
+        cache = _filled(functools.partial(model.init_cache, pair.target_config, batch, capacity, dtype))
+        return [pair.target_params, block, position, cache], configs | {"sampling": None}, 3
+    draft_state = None
+    if draft_config is not None:
+        draft_state = _filled(functools.partial(drafter.init_state, draft_config, batch, capacity, dtype))
     if phase == DRAFT:
-        return (
-            [pair.target_params, draft_params, block[:, :1], position, draft_cache],
-            {"target_config": target_config, "draft_config": draft_config, "block_size": block_size},
-            None,
-        )
+        arguments = [pair.target_params, draft_params, block[:, :1], num_context, draft_state, None]
+        return arguments, configs | {"block_size": block_size, "sampling": None}, 4
     features = None
     if draft_config is not None:
-        width = len(draft_config.target_layer_ids) * draft_config.target_hidden_size
+        width = len(steps.feature_layers(draft_config)) * pair.target_config.hidden_size
         features = jax.device_put(generator.standard_normal((batch, block_size, width), dtype=np.float32).astype(dtype))
-    predicted = _tokens(generator, (batch, block_size), target_config.vocab_size)
+    predicted = _tokens(generator, (batch, block_size), pair.target_config.vocab_size)
     remaining = jax.device_put(np.full(batch, block_size, dtype=np.int32))
     return (
-        [draft_params, block, predicted, features, position, remaining, draft_cache],
-        {"draft_config": draft_config, "stop_token_ids": pair.stop_token_ids},
-        None if draft_config is None else 6,
-    )
+        [
+            pair.target_params, draft_params, block, predicted, features, position, num_context, remaining, draft_state, None,
+            None, None,
+        ],
+        configs | {"stop_token_ids": pair.stop_token_ids},
+        None if draft_config is None else 8,
+    )  # fmt: skip
 
 
 def _tokens(generator: np.random.Generator, shape: tuple[int, ...], vocab_size: int) -> jax.Array:
     return jax.device_put(generator.integers(vocab_size, size=shape, dtype=np.int32))
 
 
-def _filled(init: Callable[..., KVCache], config: object, batch: int, capacity: int, dtype: jax.typing.DTypeLike) -> KVCache:
-    """A cache of random values. All layers hold the same ones, each in memory of its own: drawing them anew would take long."""
-    leaves, structure = jax.tree_util.tree_flatten(jax.eval_shape(lambda: init(config, batch, capacity, dtype)))
-    values = np.random.default_rng(SEED).standard_normal(leaves[0].shape, dtype=np.float32)
-    return jax.tree_util.tree_unflatten(structure, [jnp.array(CACHE_SCALE * values, dtype=leaf.dtype) for leaf in leaves])
+def _filled(init: Callable[[], Any]) -> Any:
+    """A cache of random values. Equal shapes hold equal ones, each in memory of its own: drawing them anew would take long.
+
+    Whole numbers (a page table, lengths) are structure rather than content, and stay what `init` makes them.
+    """
+    leaves, structure = jax.tree_util.tree_flatten(jax.eval_shape(init))
+    structural = iter(jax.jit(lambda: [leaf for leaf in jax.tree_util.tree_leaves(init()) if not _is_content(leaf)])())
+    drawn: dict[tuple[int, ...], np.ndarray] = {}
+
+    def fill(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        if not _is_content(leaf):
+            return next(structural)
+        if leaf.shape not in drawn:
+            drawn[leaf.shape] = CACHE_SCALE * np.random.default_rng(SEED).standard_normal(leaf.shape, dtype=np.float32)
+        return jnp.array(drawn[leaf.shape], dtype=leaf.dtype)
+
+    return jax.tree_util.tree_unflatten(structure, [fill(leaf) for leaf in leaves])
+
+
+def _is_content(leaf: jax.Array | jax.ShapeDtypeStruct) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)

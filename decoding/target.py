@@ -1,8 +1,8 @@
 """The target: a dense causal language model of the Llama 3 or Qwen3 kind, one implementation for both.
 
-A cache slot's index is the absolute position of its token, and a query at position p sees the slots up to p. So rejected drafts
-need no roll-back (their slots are masked, then overwritten), requests of unlike lengths share a batch without padding logic, and
-no count of accepted tokens ever changes a shape.
+A position of the paged cache is the absolute position of its token, and a query at position p sees the positions up to p. So
+rejected drafts need no roll-back (their rows are masked, then overwritten), requests of unlike lengths share a batch without
+padding logic, and no count of accepted tokens ever changes a shape.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,31 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
+from .attention import Kernel, default_kernel
 from .config import TargetConfig
-from .layers import KVCache, attend, empty_cache, linear, rms_norm, rope_table, rotate, swiglu, tied_head, write_rows
+from .layers import linear, linear_parts, rms_norm, rope_table, rotate, swiglu, tied_head
+from .paged import PagedCache, attend_pages, empty_pages, write_pages
 
 Params = dict[str, Any]
 """embed [v d] · layers[i] {attn_norm, qkv [d (n+2k)h], o [nh d], mlp_norm, gate_up [d 2f], down [f d], q_norm?, k_norm?} ·
-norm · head [d v]. A tied head is stored again as a transposed copy only where that is faster; see `checkpoint`."""
+norm · head [d v]. A tied head is stored again as a transposed copy only where that is faster; see `checkpoint`. Split over devices,
+qkv and gate_up are tuples of matrices; see `parallel`."""
 
 
-def init_cache(config: TargetConfig, batch: int, capacity: int, dtype: jnp.dtype) -> KVCache:
-    """An empty cache for `batch` requests of up to `capacity` positions."""
-    return empty_cache(config.num_layers, batch, capacity, config.num_kv_heads, config.head_dim, dtype)
+def init_cache(
+    config: TargetConfig,
+    batch: int,
+    capacity: int,
+    dtype: jnp.dtype,
+    kernel: Kernel | None = None,
+    table: Int[Array, "b m"] | None = None,
+) -> PagedCache:
+    """An empty cache for `batch` requests of up to `capacity` positions, to be read by `kernel` (None: this machine's)."""
+    return empty_pages(
+        config.num_layers, batch, capacity, config.num_kv_heads, config.head_dim, dtype, kernel or default_kernel(), table
+    )
 
 
 def forward(
@@ -30,26 +42,24 @@ def forward(
     config: TargetConfig,
     tokens: Int[Array, "b t"],
     positions: Int[Array, "b t"],
-    cache: KVCache,
+    cache: PagedCache,
     feature_layers: Sequence[int] = (),
-) -> tuple[Float[Array, "b t d"], Float[Array, "b t nd"] | None, KVCache]:
+) -> tuple[Float[Array, "b t d"], Float[Array, "b t nd"] | None, PagedCache]:
     """Hidden states after the final norm, the features (residual streams after `feature_layers`, joined), and the grown cache.
 
     Positions are consecutive in each request and lie below the cache's capacity.
     """
     x = embed(params, tokens)
     table = rope_table(positions, config.head_dim, config.rope_theta, config.rope_scaling)
-    visible = jnp.arange(cache.k[0].shape[1]) <= positions[..., None]
-    keys, values, taps = [], [], {}
+    pages, taps = [], {}
     for i, layer in enumerate(params["layers"]):
-        x, k, v = _layer(layer, config, x, table, positions, visible, cache.k[i], cache.v[i])
-        keys.append(k)
-        values.append(v)
+        x, written = _layer(layer, config, x, table, positions, cache, i)
+        pages.append(written)
         if i in feature_layers:
             taps[i] = x
     hidden = rms_norm(x, params["norm"], config.rms_norm_eps)
     features = jnp.concatenate([taps[i] for i in feature_layers], axis=-1) if feature_layers else None
-    return hidden, features, KVCache(tuple(keys), tuple(values))
+    return hidden, features, PagedCache(tuple(pages), cache.table, cache.kernel, cache.num_kv_heads)
 
 
 def embed(params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
@@ -73,23 +83,22 @@ def _layer(
     x: Float[Array, "b t d"],
     table: tuple[Array, Array],
     positions: Int[Array, "b t"],
-    visible: Bool[Array, "b t s"],
-    keys: Float[Array, "b s k h"],
-    values: Float[Array, "b s k h"],
-) -> tuple[Array, Array, Array]:
+    cache: PagedCache,
+    index: int,
+) -> tuple[Float[Array, "b t d"], tuple[Array, ...]]:
     b, t, _ = x.shape
     n, k, h = config.num_heads, config.num_kv_heads, config.head_dim
     with jax.named_scope("qkv"):
-        joined = linear(rms_norm(x, layer["attn_norm"], config.rms_norm_eps), layer["qkv"])
-        q, new_k, new_v = jnp.split(joined, [n * h, (n + k) * h], axis=-1)
+        normed = rms_norm(x, layer["attn_norm"], config.rms_norm_eps)
+        q, new_k, new_v = linear_parts(normed, layer["qkv"], [n * h, k * h, k * h])
         q, new_k, new_v = q.reshape(b, t, n, h), new_k.reshape(b, t, k, h), new_v.reshape(b, t, k, h)
         if config.qk_norm:
             q, new_k = rms_norm(q, layer["q_norm"], config.rms_norm_eps), rms_norm(new_k, layer["k_norm"], config.rms_norm_eps)
     with jax.named_scope("rope"):
         q, new_k = rotate(q, table), rotate(new_k, table)
     with jax.named_scope("attention"):
-        keys, values = write_rows(keys, new_k, positions), write_rows(values, new_v, positions)
-        x = x + linear(attend(q, keys, values, visible), layer["o"])
+        pages = write_pages(cache, index, new_k, new_v, positions)
+        x = x + linear(attend_pages(cache, pages, q, positions), layer["o"])
     with jax.named_scope("mlp"):
         x = x + swiglu(rms_norm(x, layer["mlp_norm"], config.rms_norm_eps), layer["gate_up"], layer["down"])
-    return x, keys, values
+    return x, pages

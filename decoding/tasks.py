@@ -37,7 +37,7 @@ def load_prompts(task: str, pair: Pair, num: int, path: Path | None = None) -> l
     """
     if task not in TASKS:
         raise InputError(f"no task named {task!r}", f"tasks: {', '.join(TASKS)}")
-    chosen = read_prompts(ASSETS / "prompts" / f"{task}.jsonl") if path is None else _drawn(task, path)
+    chosen = read_prompts(ASSETS / "prompts" / f"{task}.jsonl") if path is None else drawn_prompts(task, path)
     return [encode_prompt(task, pair, prompt) for prompt in chosen[:num]]
 
 
@@ -49,7 +49,8 @@ def encode_prompt(task: str, pair: Pair, prompt: Prompt) -> TaskPrompt:
     return TaskPrompt(task, prompt.id, text, tuple(pair.tokenizer.encode(text, add_special_tokens=False).ids))
 
 
-def _drawn(task: str, path: Path) -> list[Prompt]:
+def drawn_prompts(task: str, path: Path) -> list[Prompt]:
+    """The prompts of a family in a file, in the order in which the reference benchmark draws them. Raises `InputError`."""
     prompts = read_prompts(path)
     fitting = [prompt for prompt in prompts if prompt.task in (task, None)]
     if not fitting:

@@ -26,13 +26,15 @@ from perfmodel.codec import encode, write_atomic
 
 from . import target
 from .checkpoint import load_target, random_target, save_draft, save_target
-from .config import TargetConfig, default_feature_layers
+from .config import TargetConfig
+from .config_draft import default_feature_layers
 from .tiny_text import Exchange, exchanges
 from .tokenizer import load_tokenizer, render_chat
 from .train import draft_config, head_of
 from .train_blocks import Sampler
+from .train_dflash import fit_blocks, fold_scale, initial_params
 from .train_features import read_answers, read_examples, write_features
-from .train_fit import Recipe, State, channel_scale, descend, fit, fold_scale, initial_params, initial_state
+from .train_fit import Recipe, State, channel_scale, descend, initial_state
 from .train_generate import write_answers
 
 SEED = 20
@@ -207,7 +209,7 @@ def make_draft(target_folder: Path, folder: Path) -> None:
     recipe, scale = DRAFT_RECIPE, channel_scale(examples)
     sampler = Sampler(examples, config.vocab_size, recipe.num_answers, recipe.num_anchors, recipe.num_candidates, recipe.seed)
     state = initial_state(initial_params(draft, params, recipe.seed))
-    state = fit(state, draft, recipe, sampler, params["embed"], head_of(params), scale, _log_draft)
+    state = fit_blocks(state, draft, recipe, sampler, params["embed"], head_of(params), scale, _log_draft)
     save_draft(folder, draft, fold_scale(state.average, scale), {"synthetic": "true"})
 
 

@@ -10,35 +10,31 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import jax.numpy as jnp
-import msgspec
 import numpy as np
 
-from perfmodel.errors import PerfError
+from perfmodel.errors import InputError, PerfError
 
+from . import train_eagle3
 from .checkpoint import load_draft, load_target, save_draft
-from .config import DraftConfig, TargetConfig, default_feature_layers
+from .config import TargetConfig
+from .config_draft import DraftConfig, default_feature_layers
+from .config_eagle3 import Eagle3Config
+from .config_eagle3 import default_feature_layers as default_eagle3_layers
 from .pair import TARGETS, find_folder
 from .train_blocks import Sampler
+from .train_chains import ChainSampler, frequent_tokens
+from .train_dflash import block_drafts, fit_blocks, fold_scale, initial_params
+from .train_eagle3 import chain_drafts, eagle3_config, feature_columns, fit_chains, nearest_layers, write_eagle3
 from .train_evaluate import Acceptance, Evaluator
 from .train_features import Example, read_answers, read_examples, read_settings, write_features, write_settings
-from .train_fit import (
-    Params,
-    Recipe,
-    State,
-    channel_scale,
-    fit,
-    fold_scale,
-    initial_params,
-    initial_state,
-    load_state,
-    save_state,
-)
+from .train_fit import Params, Recipe, State, channel_scale, initial_state, load_state
 from .train_generate import read_prompts, write_answers
+from .train_keeper import Keeper, checkpoints, watched
 
 HELD_OUT_SHARE = 0.05
 """Share of the prompts kept from training, chosen by a hash of the prompt, so that every answer to a prompt is on one side."""
@@ -85,55 +81,6 @@ def draft_config(
     )
 
 
-@dataclass
-class Keeper:
-    """What happens between steps: the log line, the held-out figure, the checkpoint, and the export of the best so far."""
-
-    folder: Path
-    config: DraftConfig
-    scale: np.ndarray
-    evaluator: Evaluator
-    held_out: list[Example]
-    num_steps: int
-    evaluate_every: int
-    save_every_s: float = 420.0
-    num_anchors: int = 8
-    best: float = 0.0
-    saved_at: float = 0.0
-
-    def __call__(self, step: int, state: State, report: dict, seconds: float) -> None:
-        """Log every 25th step, evaluate every `evaluate_every`th, save by the clock; all three at the end."""
-        last = step == self.num_steps
-        if step % 25 == 0 or last:
-            self._write(
-                {"step": step, "step_s": round(seconds, 3), **{name: round(float(value), 5) for name, value in report.items()}}
-            )
-        if self.held_out and (step % self.evaluate_every == 0 or last):
-            rows = self.evaluator.uniform(state.average, self.held_out, self.num_anchors)
-            self._write(
-                {"step": step, "held_out": {row.family: [round(row.tau, 3), round(row.first, 3), row.num_steps] for row in rows}}
-            )
-            mean = float(np.mean([row.tau for row in rows])) if rows else 0.0
-            if mean >= self.best:
-                self.best = mean
-                export(self.folder / "best", self.config, state.average, self.scale, step)
-        if last or time.monotonic() - self.saved_at > self.save_every_s:
-            save_state(self.folder / f"ckpt-{step:06d}.npz", state)
-            self.saved_at = time.monotonic()
-            for old in checkpoints(self.folder)[:-2]:
-                old.unlink()
-
-    def _write(self, row: dict) -> None:
-        _log.info("%s", row)
-        with (self.folder / "curve.jsonl").open("ab") as stream:
-            stream.write(msgspec.json.encode(row) + b"\n")
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a training folder, oldest first."""
-    return sorted(path for path in folder.glob("ckpt-*.npz") if ".part" not in path.name)
-
-
 def export(folder: Path, config: DraftConfig, average: Params, scale: np.ndarray, step: int) -> None:
     """Write trained parameters as a drafter folder that any loader of the z-lab layout reads."""
     save_draft(folder, config, fold_scale(average, scale), {"trained_steps": str(step)})
@@ -163,50 +110,124 @@ def run_features(options: argparse.Namespace) -> None:
 def run_fit(options: argparse.Namespace) -> None:
     """Fit a drafter to feature shards, resuming from the last checkpoint in the output folder."""
     config, params = load_target(_target(options), jnp.float32)
-    layers = tuple(read_settings(options.features)["feature_layers"])
-    draft = draft_config(config, layers, options.layers, options.block_size, options.mask_token_id)
+    cached = tuple(read_settings(options.features)["feature_layers"])
     train, held_out = split_examples(read_examples(options.features))
     options.out.mkdir(parents=True, exist_ok=True)
-    recipe = Recipe(
+    scale_path = options.out / "scale.npy"
+    if not scale_path.exists():
+        np.save(scale_path, channel_scale(train))
+    data = Data(config, params, cached, train, held_out, np.load(scale_path))
+    (fit_eagle3 if options.kind == "eagle3" else fit_dflash)(data, options)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a drafter of any kind is fitted to: the target, and examples with the features of its layers `cached`."""
+
+    config: TargetConfig
+    params: Params
+    cached: tuple[int, ...]
+    train: list[Example]
+    held_out: list[Example]
+    scale: np.ndarray
+
+
+def fit_dflash(data: Data, options: argparse.Namespace) -> None:
+    """Fit a DFlash drafter."""
+    if options.mask_token_id is None:
+        raise InputError("a DFlash drafter needs a mask token", "give --mask-token-id: an id the target never writes")
+    block_size, recipe = options.block_size or 8, _recipe(options, data.config, short_block_size=5)
+    draft = draft_config(data.config, data.cached, options.layers, block_size, options.mask_token_id)
+    embed, head = data.params["embed"], head_of(data.params)
+    state = _resumed(initial_state(initial_params(draft, data.params, recipe.seed)), options.out)
+    drafts = block_drafts(draft, embed, head, data.scale, block_size)
+
+    def export_step(folder: Path, average: Params, step: int) -> None:
+        export(folder, draft, average, data.scale, step)
+
+    keeper = _keeper(data, options, recipe, Evaluator(drafts, block_size), export_step)
+    sampler = _sampler(data, recipe, options)
+    with watched(keeper, int(state.step)) as after_step:
+        fit_blocks(state, draft, recipe, sampler, embed, head, data.scale, after_step)
+
+
+def fit_eagle3(data: Data, options: argparse.Namespace) -> None:
+    """Fit an EAGLE-3 drafter whose draft vocabulary is the most frequent tokens of the training answers."""
+    block_size, recipe = options.block_size or 5, _recipe(options, data.config, short_block_size=3)
+    layers = tuple(options.feature_layers or nearest_layers(data.cached, default_eagle3_layers(data.config.num_layers)))
+    columns = feature_columns(data.cached, layers, data.config.hidden_size)
+    scale = data.scale[columns]
+    ids = frequent_tokens(data.train, options.draft_vocab, data.config.vocab_size)
+    draft = eagle3_config(data.config, layers, len(ids), options.intermediate or data.config.intermediate_size)
+    _log.info("features of layers %s, %d draft tokens", layers, len(ids))
+    embed = data.params["embed"]
+    head = np.asarray(head_of(data.params))[ids]
+    state = _resumed(initial_state(train_eagle3.initial_params(draft, data.params, head, recipe.seed)), options.out)
+    drafts = chain_drafts(draft, embed, scale, ids, columns, block_size)
+
+    def export_step(folder: Path, average: Params, step: int) -> None:
+        params = fold_scale(average, scale) | {"d2t": ids}
+        write_eagle3(folder, draft, params, {"trained_steps": str(step)})
+
+    keeper = _keeper(data, options, recipe, Evaluator(drafts, block_size), export_step)
+    sampler = ChainSampler(_sampler(data, recipe, options), ids, columns)
+    with watched(keeper, int(state.step)) as after_step:
+        fit_chains(state, draft, recipe, sampler, embed, scale, block_size, after_step)
+
+
+def _recipe(options: argparse.Namespace, config: TargetConfig, short_block_size: int) -> Recipe:
+    return Recipe(
         num_steps=options.steps,
         learning_rate=options.learning_rate,
         num_answers=options.answers_per_step,
         num_anchors=options.anchors,
         num_candidates=min(options.candidates, config.vocab_size),
-        short_block_size=options.short_block_size,
+        short_block_size=options.short_block_size or short_block_size,
         short_block_share=options.short_block_share,
         seed=options.seed,
     )
-    scale_path = options.out / "scale.npy"
-    if not scale_path.exists():
-        np.save(scale_path, channel_scale(train))
-    scale = np.load(scale_path)
-    state = initial_state(initial_params(draft, params, options.seed))
-    if found := checkpoints(options.out):
-        state = load_state(found[-1], state)
-        _log.info("resumed from %s", found[-1].name)
-    embed, head = params["embed"], head_of(params)
+
+
+def _resumed(state: State, folder: Path) -> State:
+    found = checkpoints(folder)
+    if not found:
+        return state
+    _log.info("resumed from %s", found[-1].name)
+    return load_state(found[-1], state)
+
+
+def _sampler(data: Data, recipe: Recipe, options: argparse.Namespace) -> Sampler:
     weights = dict(options.family_weight)
-    sampler = Sampler(
-        train, config.vocab_size, recipe.num_answers, recipe.num_anchors, recipe.num_candidates, recipe.seed, weights
-    )
-    evaluator = Evaluator(draft, embed, head, scale, draft.block_size)
-    keeper = Keeper(options.out, draft, scale, evaluator, held_out, recipe.num_steps, options.evaluate_every)
+    vocab_size = data.config.vocab_size
+    return Sampler(data.train, vocab_size, recipe.num_answers, recipe.num_anchors, recipe.num_candidates, recipe.seed, weights)
+
+
+def _keeper(
+    data: Data, options: argparse.Namespace, recipe: Recipe, evaluator: Evaluator, export: Callable[[Path, Params, int], None]
+) -> Keeper:
+    keeper = Keeper(options.out, export, evaluator, data.held_out, recipe.num_steps, options.evaluate_every)
     keeper.saved_at = time.monotonic()
-    fit(state, draft, recipe, sampler, embed, head, scale, keeper)
+    return keeper
 
 
 def run_evaluate(options: argparse.Namespace) -> list[Acceptance]:
     """Acceptance of a drafter folder on the held-out answers, as greedy decoding would commit them."""
     _, params = load_target(_target(options), jnp.float32)
     draft, draft_params = load_draft(options.draft, jnp.float32)
+    cached = tuple(read_settings(options.features)["feature_layers"])
     _, held_out = split_examples(read_examples(options.features))
     chosen = [
         e for family in sorted({e.family for e in held_out}) for e in [h for h in held_out if h.family == family][: options.num]
     ]
-    block_size = options.block_size or draft.block_size
-    evaluator = Evaluator(draft, params["embed"], head_of(params), np.ones(1, np.float32), block_size)
-    rows = evaluator.walked(draft_params, chosen)
+    one = np.ones(1, np.float32)
+    if isinstance(draft, Eagle3Config):
+        block_size = options.block_size or 5
+        columns = feature_columns(cached, draft.target_layer_ids, draft.target_hidden_size)
+        drafts = chain_drafts(draft, params["embed"], one, draft_params["d2t"], columns, block_size)
+    else:
+        block_size = options.block_size or draft.block_size
+        drafts = block_drafts(draft, params["embed"], head_of(params), one, block_size)
+    rows = Evaluator(drafts, block_size).walked(draft_params, chosen)
     for row in rows:
         _log.info("%s: tau %.3f over %d steps, first draft held in %.3f", row.family, row.tau, row.num_steps, row.first)
     return rows
@@ -247,17 +268,23 @@ def parser() -> argparse.ArgumentParser:
     fitting = verb("fit", "train a drafter; resumes", run_fit)
     fitting.add_argument("--features", type=Path, required=True, help="what `features` wrote")
     fitting.add_argument("--out", type=Path, required=True, help="folder for checkpoints, curve.jsonl and best/")
-    fitting.add_argument("--layers", type=int, default=2)
-    fitting.add_argument("--block-size", type=int, default=8)
+    fitting.add_argument("--kind", choices=("dflash", "eagle3"), default="dflash")
+    fitting.add_argument("--block-size", type=int, help="anchor and drafts; 8 for dflash, 5 for eagle3 when not given")
+    fitting.add_argument("--layers", type=int, default=2, help="dflash: layers of the drafter")
     fitting.add_argument(
-        "--mask-token-id", type=int, required=True, help="an id the target never writes, with a row in its embedding"
+        "--mask-token-id", type=int, help="dflash, required: an id the target never writes, with a row in its embedding"
+    )
+    fitting.add_argument("--draft-vocab", type=int, default=4096, help="eagle3: size of the draft vocabulary")
+    fitting.add_argument("--intermediate", type=int, help="eagle3: width of the MLP; the target's when not given")
+    fitting.add_argument(
+        "--feature-layers", type=int, nargs="+", help="eagle3: which of the computed layers to read; nearest to the default rule"
     )
     fitting.add_argument("--steps", type=int, default=4000)
     fitting.add_argument("--learning-rate", type=float, default=1.2e-3)
     fitting.add_argument("--answers-per-step", type=int, default=8)
     fitting.add_argument("--anchors", type=int, default=24, help="blocks per answer and step")
     fitting.add_argument("--candidates", type=int, default=4096, help="columns of the head in the loss")
-    fitting.add_argument("--short-block-size", type=int, default=5)
+    fitting.add_argument("--short-block-size", type=int, help="5 for dflash, 3 for eagle3 when not given")
     fitting.add_argument("--short-block-share", type=float, default=0.6, help="share of the steps with the short block")
     fitting.add_argument(
         "--family-weight",

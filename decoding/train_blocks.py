@@ -43,6 +43,16 @@ class Batch:
     """[c] token ids."""
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What a step trains on: answers, anchors [b n] in each, the padded length, and the generator for further draws."""
+
+    examples: list[Example]
+    anchors: np.ndarray
+    length: int
+    generator: np.random.Generator
+
+
 class Sampler:
     """Draws batches from examples; the batch of a step depends on the seed and the step's number only, so training can resume."""
 
@@ -79,6 +89,13 @@ class Sampler:
 
     def batch(self, step: int, block_size: int) -> Batch:
         """The batch of a step."""
+        drawn = self.draw(step)
+        return assemble(
+            drawn.examples, drawn.anchors, block_size, drawn.length, self.by_frequency, self.num_candidates, drawn.generator
+        )
+
+    def draw(self, step: int) -> Drawn:
+        """The answers and anchors of a step."""
         generator = np.random.default_rng([self.seed, step])
         length = self.lengths[generator.choice(len(self.lengths), p=self.shares)]
         members, masses = self.buckets[length], self.masses[length]
@@ -89,15 +106,7 @@ class Sampler:
             first, last = self.examples[i].prompt_length, len(self.examples[i].tokens) - 2
             places = np.arange(first, last + 1)
             anchors.append(np.sort(generator.choice(places, self.num_anchors, replace=len(places) < self.num_anchors)))
-        return assemble(
-            [self.examples[i] for i in chosen],
-            np.array(anchors),
-            block_size,
-            length,
-            self.by_frequency,
-            self.num_candidates,
-            generator,
-        )
+        return Drawn([self.examples[i] for i in chosen], np.array(anchors), length, generator)
 
 
 def assemble(

@@ -5,19 +5,21 @@ possible anchor follows from one batched pass. Uniform anchors give a quick figu
 landing where the last one stopped, gives exactly what greedy decoding would commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from .config import DraftConfig
 from .train_features import Example
-from .train_fit import Params, block_embeddings, block_hidden
+from .train_fit import Params
 
 _ANCHOR_GROUP = 24
 _LENGTH_STEP = 64
+
+Drafts: TypeAlias = Callable[[Params, np.ndarray, np.ndarray, np.ndarray], Array]
+"""(parameters, features [1 s f], tokens [1 s+K], anchors [1 n]) → drafted ids [1 n K−1], given that those before each were right."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,10 @@ class Acceptance:
 
 
 class Evaluator:
-    """Evaluates parameters trained on scaled features; compiled once per shape."""
+    """Evaluates drafters of one kind at one block size."""
 
-    def __init__(self, config: DraftConfig, embed: jax.Array, head: jax.Array, scale: np.ndarray, block_size: int) -> None:
-        self.config, self.embed, self.head, self.scale, self.block_size = config, embed, head, jnp.asarray(scale), block_size
-        self.drafts = jax.jit(self._drafts)
+    def __init__(self, drafts: Drafts, block_size: int) -> None:
+        self.drafts, self.block_size = drafts, block_size
 
     def uniform(self, params: Params, examples: Sequence[Example], num_anchors: int) -> list[Acceptance]:
         """Per family, over evenly spread anchors of each answer."""
@@ -64,20 +65,17 @@ class Evaluator:
         features = np.zeros((1, length, example.features.shape[1]), np.float16)
         features[0, : len(example.tokens)] = example.features
         padded = np.concatenate([example.tokens, np.full(self.block_size, -1)])
+        tokens = np.zeros((1, length + self.block_size), np.int32)
+        tokens[0, : len(example.tokens)] = example.tokens
         labels = padded[anchors[:, None] + np.arange(1, self.block_size)]
         committed = []
         for begin in range(0, len(anchors), _ANCHOR_GROUP):
             group = anchors[begin : begin + _ANCHOR_GROUP]
             filled = np.concatenate([group, np.repeat(group[-1:], _ANCHOR_GROUP - len(group))])[None]
-            drafts = self.drafts(params, features, filled, example.tokens[filled].astype(np.int32))
+            drafts = self.drafts(params, features, tokens, filled)
             right = np.asarray(drafts)[0, : len(group)] == labels[begin : begin + _ANCHOR_GROUP]
             committed.append(1 + np.cumprod(right, axis=-1).sum(axis=-1))
         return np.concatenate(committed)
-
-    def _drafts(self, params: Params, features: jax.Array, anchors: jax.Array, anchor_tokens: jax.Array) -> jax.Array:
-        inputs = block_embeddings(self.embed, self.config, anchor_tokens, self.block_size)
-        hidden = block_hidden(params, self.config, features.astype(jnp.float32) / self.scale, anchors, inputs)[:, :, 1:]
-        return jnp.argmax(jnp.einsum("bntd,vd->bntv", hidden, self.head), axis=-1)
 
 
 def _greedy(examples: Sequence[Example], block_size: int) -> list[Example]:

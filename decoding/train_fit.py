@@ -1,9 +1,7 @@
-"""Fitting a drafter: loss, optimiser, checkpoints.
+"""Fitting a drafter of any kind: optimiser, step loop, checkpoints.
 
-The target is frozen and absent: its features and its opinion come from the shards of `train_features`. Per slot the loss mixes
-the cross-entropy with the target's next-token distribution and with the token it wrote. Slots are weighted by how much they can
-still matter: with q_k the drafter's probability of the right token, slot k counts Σ_{j≥k} Π_{i≤j} ((1 − β) q_i + β), since a later
-slot is reached only when the earlier ones hold (D-PACE, arXiv 2605.18810).
+The target is frozen and absent: its features and its opinion come from the shards of `train_features`. What is minimised is the
+affair of the kind of drafter: `train_dflash`, `train_eagle3`.
 
 Features differ by orders of magnitude between channels, which no adaptive step size mends inside one matrix. Training therefore
 runs on features divided by each channel's root mean square, and the scale is folded into `fc` on export: the same function.
@@ -14,20 +12,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from . import draft
-from .config import DraftConfig
-from .layers import MASKED, attention_mix, attention_scores, rms_norm, rope_table
-from .train_blocks import Batch, Sampler
 from .train_features import Example
 
 Params = dict[str, Any]
+
+Objective: TypeAlias = Callable[[Params, Any, Any], tuple[Array, dict[str, Array]]]
+"""(parameters, frozen arrays, batch) → loss, and what to log."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,10 @@ class Recipe:
     short_block_share: float = 0.0
     seed: int = 0
 
+    def block_size_at(self, step: int, block_size: int) -> int:
+        """The block size of a step, when `block_size` is the full one."""
+        return self.short_block_size if step < int(self.short_block_share * self.num_steps) else block_size
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -73,120 +74,6 @@ def channel_scale(examples: Sequence[Example], sample: int = 256, skip: int = 4)
     return np.sqrt(np.maximum(total / max(count, 1), 1e-12)).astype(np.float32)
 
 
-def initial_params(config: DraftConfig, target_params: Params, seed: int) -> Params:
-    """A drafter that starts from the target's last layers; `fc` starts by passing on the deepest feature, and a little of the others.
-
-    Each layer's input norm is folded into its projections, so that the context, which bypasses that norm, meets what it expects.
-    """
-    generator = np.random.default_rng(seed)
-    d, n, h = config.hidden_size, config.num_heads, config.head_dim
-    num = len(config.target_layer_ids)
-    fc = generator.standard_normal((num, d, d), dtype=np.float32) * (0.5 * (num * d) ** -0.5)
-    fc[int(np.argmax(config.target_layer_ids))] += np.eye(d, dtype=np.float32)
-    ones = np.ones(h, np.float32)
-    layers = []
-    for source in target_params["layers"][-config.num_layers :]:
-        norm = np.asarray(source["attn_norm"], np.float32)[:, None]
-        qkv = np.asarray(source["qkv"], np.float32) * norm
-        layers.append(
-            {
-                "attn_norm": np.ones(d, np.float32),
-                "q": qkv[:, : n * h],
-                "kv": qkv[:, n * h :],
-                "q_norm": ones * 1.4,
-                "k_norm": ones * 1.4,
-                "o": source["o"],
-                "mlp_norm": source["mlp_norm"],
-                "gate_up": source["gate_up"],
-                "down": source["down"],
-            }
-        )
-    params = {
-        "fc": fc.reshape(num * d, d),
-        "hidden_norm": np.ones(d, np.float32),
-        "layers": layers,
-        "norm": target_params["norm"],
-    }
-    return jax.tree.map(lambda x: jnp.array(x, jnp.float32), params)
-
-
-def fold_scale(params: Params, scale: np.ndarray) -> Params:
-    """The drafter for raw features, from one trained on features divided by `scale`."""
-    return {**params, "fc": params["fc"] / jnp.asarray(scale)[:, None]}
-
-
-def block_hidden(
-    params: Params,
-    config: DraftConfig,
-    features: Float[Array, "b s nd"],
-    anchors: Array,
-    block_embeddings: Float[Array, "b n t d"],
-) -> Float[Array, "b n t d"]:
-    """Hidden states of all blocks of a batch; each block sees the context before its own anchor and itself, no other block."""
-    b, num_blocks, t, d = block_embeddings.shape
-    context = draft.context_states(params, config, features)
-    s = context.shape[1]
-    table = functools.partial(rope_table, head_dim=config.head_dim, theta=config.rope_theta, scaling=config.rope_scaling)
-    context_table = table(jnp.broadcast_to(jnp.arange(s), (b, s)))
-    block_table = table((anchors[..., None] + jnp.arange(t)).reshape(b, num_blocks * t))
-    visible = jnp.arange(s) < jnp.repeat(anchors, t, axis=1)[..., None]
-
-    def attention(keys: Array, values: Array, q: Array, block_k: Array, block_v: Array) -> Array:
-        k, h = config.num_kv_heads, config.head_dim
-        g = config.num_heads // k
-        context_scores = jnp.where(visible[:, None, None], attention_scores(q, keys), MASKED)
-        # Products over a handful of slots are too small for a batched matrix product: multiply and sum.
-        own_q = q.reshape(b, num_blocks, t, 1, k, g, h)
-        own_k = block_k.reshape(b, num_blocks, 1, t, k, 1, h)
-        own_scores = jnp.einsum("bnqskg->bkgnqs", jnp.sum(own_q * own_k, axis=-1) * h**-0.5).reshape(b, k, g, num_blocks * t, t)
-        weights = jax.nn.softmax(jnp.concatenate([context_scores, own_scores], axis=-1), axis=-1)
-        own_weights = jnp.einsum("bkgnqs->bnqskg", weights[..., s:].reshape(b, k, g, num_blocks, t, t))
-        own = jnp.sum(own_weights[..., None] * block_v.reshape(b, num_blocks, 1, t, k, 1, h), axis=3)
-        return attention_mix(weights[..., :s], values) + own.reshape(b, num_blocks * t, k * g * h)
-
-    x = block_embeddings.reshape(b, num_blocks * t, d)
-    for layer in params["layers"]:
-        keys, values = draft.context_kv(layer, config, context, context_table)
-        x = draft.block_layer(layer, config, x, block_table, functools.partial(attention, keys, values))
-    return rms_norm(x, params["norm"], config.rms_norm_eps).reshape(b, num_blocks, t, d)
-
-
-def block_embeddings(
-    embed: Float[Array, "v d"], config: DraftConfig, anchor_tokens: Array, block_size: int
-) -> Float[Array, "b n t d"]:
-    """The blocks' inputs: the anchor's embedding, then mask embeddings."""
-    masks = jnp.full((*anchor_tokens.shape, block_size - 1), config.mask_token_id, anchor_tokens.dtype)
-    return jnp.take(embed, jnp.concatenate([anchor_tokens[..., None], masks], axis=-1), axis=0)
-
-
-def loss(
-    params: Params, config: DraftConfig, recipe: Recipe, embed: Array, head: Array, scale: Array, batch: Batch
-) -> tuple[Array, dict[str, Array]]:
-    """The weighted loss in nats per slot, and what to log: accepted prefix + 1 under teacher forcing, first-slot accuracy."""
-    inputs = block_embeddings(embed, config, jnp.asarray(batch.anchor_tokens), batch.labels.shape[-1] + 1)
-    features = jnp.asarray(batch.features, jnp.float32) / scale
-    hidden = block_hidden(params, config, features, jnp.asarray(batch.anchors), inputs)[:, :, 1:]
-    logits = jnp.einsum("bntd,cd->bntc", hidden, jnp.take(head, batch.candidates, axis=0), preferred_element_type=jnp.float32)
-    log_norm = jax.nn.logsumexp(logits, axis=-1)
-    label_log = jnp.take_along_axis(logits, batch.labels[..., None], axis=-1)[..., 0] - log_norm
-    teacher_logits = jnp.take_along_axis(logits, batch.teacher_places, axis=-1) - log_norm[..., None]
-    mass = jnp.sum(batch.teacher_probs, axis=-1)
-    soft = -jnp.sum(batch.teacher_probs * teacher_logits, axis=-1) / jnp.maximum(mass, 1e-6)
-    share = jnp.where(mass > 1e-3, recipe.soft_share, 0.0)
-    per_slot = share * soft - (1 - share) * label_log
-    weights = batch.weights * _pace_weights(jax.lax.stop_gradient(jnp.exp(label_log)), recipe.pace_floor)
-    value = jnp.sum(per_slot * weights) / jnp.maximum(jnp.sum(weights), 1e-6)
-    right = (jnp.argmax(logits, axis=-1) == batch.labels) * batch.weights
-    full = batch.weights[..., -1]  # only blocks with every slot labelled count as a sample of the accepted prefix
-    tau = 1 + jnp.sum(jnp.sum(jnp.cumprod(right, axis=-1), axis=-1) * full) / jnp.maximum(jnp.sum(full), 1)
-    return value, {"loss": value, "tau": tau, "first": jnp.sum(right[..., 0]) / jnp.maximum(jnp.sum(batch.weights[..., 0]), 1)}
-
-
-def _pace_weights(label_probs: Float[Array, "b n t"], floor: float) -> Float[Array, "b n t"]:
-    reach = jnp.cumprod((1 - floor) * label_probs + floor, axis=-1)
-    return jnp.flip(jnp.cumsum(jnp.flip(reach, -1), axis=-1), -1)
-
-
 def learning_rate(recipe: Recipe, step: Array) -> Array:
     """Linear warm-up, then a cosine down to `final_rate_share` of the peak."""
     warm = jnp.minimum(1.0, (step + 1) / recipe.warmup_steps)
@@ -199,15 +86,6 @@ def initial_state(params: Params) -> State:
     """The state before the first step."""
     zeros = jax.tree.map(jnp.zeros_like, params)
     return State(jnp.zeros((), jnp.int32), params, zeros, jax.tree.map(jnp.copy, zeros), jax.tree.map(jnp.copy, params))
-
-
-def update(
-    state: State, config: DraftConfig, recipe: Recipe, embed: Array, head: Array, scale: Array, batch: Batch
-) -> tuple[State, dict[str, Array]]:
-    """The state after one step on a batch, and what to log."""
-    gradient, report = jax.grad(loss, has_aux=True)(state.params, config, recipe, embed, head, scale, batch)
-    state, step_report = descend(state, gradient, recipe)
-    return state, report | step_report
 
 
 def descend(state: State, gradient: Params, recipe: Recipe) -> tuple[State, dict[str, Array]]:
@@ -230,24 +108,29 @@ def descend(state: State, gradient: Params, recipe: Recipe) -> tuple[State, dict
 
 def fit(
     state: State,
-    config: DraftConfig,
     recipe: Recipe,
-    sampler: Sampler,
-    embed: Array,
-    head: Array,
-    scale: np.ndarray,
+    objective: Objective,
+    frozen: Any,
+    batches: Callable[[int], Any],
     after_step: Callable[[int, State, dict[str, Array], float], None],
 ) -> State:
-    """Train from `state` to the recipe's last step; `after_step(step, state, report, seconds)` logs, evaluates and saves."""
-    step_fn = jax.jit(
-        lambda state, embed, head, scale, batch: update(state, config, recipe, embed, head, scale, batch), donate_argnums=(0,)
-    )
-    channel_rms = jnp.asarray(scale)
-    short_until = int(recipe.short_block_share * recipe.num_steps)
+    """Train from `state` to the recipe's last step.
+
+    Arguments:
+        objective: gives the loss, and what to log, of parameters on a batch; `frozen` is what it needs beside them.
+        batches: the batch of a step; it depends on the step's number only, so that training can resume.
+        after_step: gets step, state, report and seconds; logs, evaluates and saves.
+    """
+
+    @functools.partial(jax.jit, donate_argnames=("state",))
+    def update(state: State, frozen: Any, batch: Any) -> tuple[State, dict[str, Array]]:
+        gradient, report = jax.grad(objective, has_aux=True)(state.params, frozen, batch)
+        state, step_report = descend(state, gradient, recipe)
+        return state, report | step_report
+
     for step in range(int(state.step), recipe.num_steps):
         started = time.perf_counter()
-        batch = sampler.batch(step, recipe.short_block_size if step < short_until else config.block_size)
-        state, report = step_fn(state, embed, head, channel_rms, batch)
+        state, report = update(state, frozen, batches(step))
         jax.block_until_ready(report)
         after_step(step + 1, state, report, time.perf_counter() - started)
     return state

@@ -21,7 +21,7 @@ from perfmodel.errors import InputError
 from . import target
 from .checkpoint import load_target
 from .config import TargetConfig
-from .layers import KVCache
+from .paged import PagedCache
 from .pair import stop_tokens
 from .tokenizer import load_tokenizer, render_chat
 from .train_features import Answer, read_answers
@@ -94,8 +94,8 @@ def _until_stop(tokens: np.ndarray, stop: Sequence[int]) -> tuple[int, ...]:
 
 @functools.partial(jax.jit, static_argnames=("config", "temperature"), donate_argnames=("cache",))
 def _prefill(
-    params: target.Params, config: TargetConfig, tokens: Array, lengths: Array, cache: KVCache, key: Array, temperature: float
-) -> tuple[Array, KVCache]:
+    params: target.Params, config: TargetConfig, tokens: Array, lengths: Array, cache: PagedCache, key: Array, temperature: float
+) -> tuple[Array, PagedCache]:
     positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     hidden, _, cache = target.forward(params, config, tokens, positions, cache)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
@@ -104,8 +104,8 @@ def _prefill(
 
 @functools.partial(jax.jit, static_argnames=("config", "temperature"), donate_argnames=("cache",))
 def _step(
-    params: target.Params, config: TargetConfig, token: Array, position: Array, cache: KVCache, key: Array, temperature: float
-) -> tuple[Array, KVCache]:
+    params: target.Params, config: TargetConfig, token: Array, position: Array, cache: PagedCache, key: Array, temperature: float
+) -> tuple[Array, PagedCache]:
     hidden, _, cache = target.forward(params, config, token[:, None], position[:, None], cache)
     return _pick(target.logits(params, config, hidden)[:, 0], key, temperature), cache
 

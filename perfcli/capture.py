@@ -4,14 +4,13 @@ from pathlib import Path
 
 import click
 
-from .options import json_option, out_option, print_json
+from .options import draft_option, json_option, out_option, print_json, target_option, weights_option
 
 
 @click.command("capture", short_help="Decode prompts once under XProf capture.")
-@click.option(
-    "--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name or a Hugging Face folder."
-)
-@click.option("--draft", default=None, help="Drafter: a shipped name or a folder.  [default: the target's own]")
+@target_option
+@draft_option
+@weights_option
 @click.option(
     "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Weights and activations."
 )
@@ -49,6 +48,7 @@ from .options import json_option, out_option, print_json
 def command(
     target: str,
     draft: str | None,
+    weights: str,
     dtype: str,
     block_size: int | None,
     task: str,
@@ -71,27 +71,32 @@ def command(
     """
     from datetime import datetime
 
-    from decoding.pair import load_pair
+    from msgspec import to_builtins
+
     from perfmodel.codec import encode, write_atomic
     from sweeps.capturing import decode_prompts, read_prompt_ids, token_dump
-    from sweeps.plan import OWN_DRAFT
+    from sweeps.pairs import CHAIN_BLOCK_SIZE, OWN_DRAFT, open_pair, random_prompts, weights_findings
 
     ids = None if prompt_ids is None else read_prompt_ids(prompt_ids)
-    pair = load_pair(target, draft or OWN_DRAFT.get(target), dtype)
+    pair = open_pair(target, draft or OWN_DRAFT.get(target), dtype, weights)
+    findings = weights_findings(weights)
+    if ids is None and findings and pair.tokenizer is None:
+        ids = [list(prompt) for prompt in random_prompts(task, pair, num_prompts)]
     if ids is None:
         from decoding.tasks import load_prompts
 
         ids = [list(prompt.token_ids) for prompt in load_prompts(task, pair, num_prompts, path=prompts)]
     folder = None if no_trace else out or Path("runs") / f"capture-{datetime.now():%Y%m%d-%H%M%S}"
-    size = block_size or pair.trained_block_size or 1
+    size = block_size or pair.trained_block_size or (1 if pair.draft is None else CHAIN_BLOCK_SIZE)
     trace = None if folder is None else (folder / "xprof", f"{task}-K{size}")
-    answers, xplane = decode_prompts(pair, ids, size, batch, max_new_tokens, trace)
-    dump = token_dump(answers)
+    recording = decode_prompts(pair, ids, size, batch, max_new_tokens, trace)
+    xplane, decode_s = recording.xplane, recording.decode_s
+    findings = (*findings, *recording.findings)
+    dump = token_dump(recording.answers)
     if dump_tokens is not None:
         write_atomic(dump_tokens, encode(dump))
     num_steps = sum(len(answer["committed"]) for answer in dump)
     num_committed = sum(sum(answer["committed"]) for answer in dump)
-    decode_s = sum(answer.decode_s for answer in answers)
     summary = {
         "target": target,
         "draft": pair.draft,
@@ -99,16 +104,26 @@ def command(
         "num_prompts": len(dump),
         "num_steps": num_steps,
         "tau": num_committed / num_steps if num_steps else None,
+        "lower_s": recording.lower_s,
+        "compile_s": recording.compile_s,
+        "warmup_s": recording.warmup_s,
         "decode_s": decode_s,
+        "profiler_s": recording.profiler_s,
         "trace": None if xplane is None else str(xplane),
+        "weights": weights,
+        "findings": [to_builtins(finding) for finding in findings],
     }
     if as_json:
         print_json("perf.capture", 1, summary)
         return
     from perfmodel.units import format_seconds
 
+    for finding in findings:
+        click.echo(f"{finding.severity.upper()}: {finding.message}")
     tau = "no step ran" if not num_steps else f"τ {num_committed / num_steps:.2f}"
     click.echo(f"{pair.name}, K={size} (num_speculative_tokens {size - 1}): {len(dump)} answers, {num_steps} steps, {tau},"
                f" {format_seconds(decode_s)}")  # fmt: skip
+    click.echo(f"lowering {format_seconds(recording.lower_s)}, compiling {format_seconds(recording.compile_s)}, "
+               f"warm-up {format_seconds(recording.warmup_s)}, steps {format_seconds(decode_s)}")  # fmt: skip
     if xplane is not None:
         click.echo(f"trace: {xplane}\n  perf extract {folder}\n  perf view {folder}")

@@ -5,15 +5,14 @@ from typing import Any
 
 import click
 
-from .options import integers, json_option, out_option, print_json, quiet_option
+from .options import draft_option, integers, json_option, out_option, print_json, quiet_option, target_option, weights_option
 
 
 @click.command("sweep-k", short_help="The main job: run, capture, fit, predict, check and report, in one run folder.")
 @click.option("--max", "maximum", default=1024, show_default=True, help="Largest block size K to time.")
-@click.option(
-    "--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name or a Hugging Face folder."
-)
-@click.option("--draft", default=None, help="Drafter: a shipped name or a folder.  [default: the target's own]")
+@target_option
+@draft_option
+@weights_option
 @click.option("--task", "tasks", default="math,code,chat", show_default=True, help="Tasks to decode, separated by commas.")
 @click.option(
     "--prompts",
@@ -39,6 +38,24 @@ from .options import integers, json_option, out_option, print_json, quiet_option
 @click.option("--quick", is_flag=True, help="The tiny synthetic pair: at most a minute, same files. Its figures are not results.")
 @click.option("--resume", is_flag=True, help="Finish the run in --out without repeating what is done.")
 @click.option("--dry-run", is_flag=True, help="Say what would run and for how long, and stop.")
+@click.option(
+    "--engine", default=None, help="Measure a running server instead of this loop: openai (vLLM, SGLang, TPU-inference)."
+)
+@click.option("--base-url", default="http://127.0.0.1:8000", show_default=True, help="Where the server listens.")
+@click.option(
+    "--launch",
+    default=None,
+    help="Command that starts a server, with {num_speculative_tokens} or {block_size} in it: one is started per K and stopped again. "
+    "For plain decoding its --spec… options are left out.",
+)
+@click.option(
+    "--launch-limit",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(1, 86_400),
+    help="Seconds a server may take to start.",
+)
+@click.option("--concurrency", default="1,4,8", show_default=True, help="Requests in flight at the server, e.g. 1,4,8.")
 @out_option("Run folder to make.  [default: runs/<time>-<target>]")
 @json_option
 @quiet_option
@@ -46,6 +63,7 @@ def command(
     maximum: int,
     target: str,
     draft: str | None,
+    weights: str,
     tasks: str,
     prompts: Path | None,
     batch: str,
@@ -57,6 +75,11 @@ def command(
     quick: bool,
     resume: bool,
     dry_run: bool,
+    engine: str | None,
+    base_url: str,
+    launch: str | None,
+    launch_limit: float,
+    concurrency: str,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -67,13 +90,22 @@ def command(
     is lost), fits a roofline, predicts the best K per task with an interval, runs the loop again at that K to check the
     prediction, and writes everything into one folder. Under ten minutes on two CPU cores.
 
+    With --engine openai a server is measured instead: streamed answers at several numbers of requests in flight, its own
+    counters before and after; with --launch one server per K, few of them, each chosen by what the ones before it taught. Then
+    --batch, --context, --repeats, --weights and --hardware have no meaning.
+
     \b
     Examples:
         perf sweep-k --max 1024
         perf sweep-k --quick --out quick-run
+        perf sweep-k --target qwen3-4b --weights random --dtype bfloat16
         perf sweep-k --resume --out quick-run
+        perf sweep-k --engine openai --base-url http://127.0.0.1:8000
+        perf sweep-k --engine openai --draft DRAFT --launch 'vllm serve TARGET
+            --speculative-config {"method":"dflash","model":"DRAFT","num_speculative_tokens":{num_speculative_tokens}}'
     """
     from perfmodel.errors import InputError
+    from sweeps.engines.plan import describe_engine, make_engine_spec
     from sweeps.plan import describe, make_spec
     from sweeps.store import RunStore
 
@@ -82,34 +114,68 @@ def command(
             raise InputError("--resume needs --out", "name the run folder to finish")
         store = RunStore(out)
         spec = store.read_spec()
+    elif engine is not None:
+        spec = make_engine_spec(
+            engine=engine,
+            base_url=base_url,
+            launch=launch,
+            launch_limit_s=launch_limit,
+            concurrency=integers(concurrency, "--concurrency"),
+            maximum=_said("maximum"),
+            points=integers(points, "--points") if points else None,
+            target=_said("target"),
+            draft=draft,
+            tasks=_names(tasks),
+            prompts=prompts,
+            dtype=_said("dtype"),
+            quick=quick,
+        )
+        store = RunStore(out or _default_folder(spec.target))
+    elif launch is not None:
+        raise InputError("--launch is about a server, and no --engine is named", "add --engine openai")
     else:
-        sizes = integers(points, "--points") if points else None
         spec = make_spec(
             maximum=maximum,
-            points=sizes,
+            points=integers(points, "--points") if points else None,
             target="tiny" if quick else target,
             draft=draft,
-            tasks=tuple(part.strip() for part in tasks.split(",") if part.strip()),
+            tasks=_names(tasks),
             prompts=prompts,
             batches=integers(batch, "--batch"),
             contexts=integers(context, "--context"),
             dtype=dtype,
             repeats=repeats,
-            hardware=tuple(part.strip() for part in hardware.split(",") if part.strip()),
+            hardware=_names(hardware),
             quick=quick,
+            weights=weights,
         )
         store = RunStore(out or _default_folder(spec.target))
-    click.echo(describe(spec, store.folder), err=True)
+    click.echo((describe_engine if spec.engine else describe)(spec, store.folder), err=True)
     if dry_run:
         return 0
     return _run(spec, store, resume, as_json, quiet)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _said(option: str) -> Any:
+    """An option's value where the user gave it; None where it is the default, which is meant for our own loop."""
+    context = click.get_current_context()
+    is_default = context.get_parameter_source(option) is click.core.ParameterSource.DEFAULT
+    return None if is_default else context.params[option]
 
 
 def _run(spec: Any, store: Any, resume: bool, as_json: bool, quiet: bool) -> int:
     from rich.console import Console
 
     from sweeps.document import sweep_document
-    from sweeps.runner import run_sweep
+
+    if spec.engine is not None:
+        from sweeps.engines.runner import run_engine_sweep as run_sweep
+    else:
+        from sweeps.runner import run_sweep
 
     from .page import page_inputs, write_page
     from .progress import progress_bars

@@ -1,10 +1,8 @@
 """What a sweep will do, settled and said before it begins."""
 
 import difflib
-from collections.abc import Collection
 from pathlib import Path
 
-from decoding.pair import DRAFTS, TARGETS
 from decoding.prompts import TASKS, read_prompts
 from perfmodel.errors import InputError
 from perfmodel.hardware import load_hardware
@@ -12,14 +10,12 @@ from perfmodel.records import RunSpec
 from perfmodel.units import format_seconds
 
 from .grid import DEFAULT_BUDGET, QUICK_BUDGET, Budget, block_sizes
+from .pairs import CHECKPOINT, OWN_DRAFT, check_name, weights_findings
 
 NUM_PROMPTS = 12
 MAX_NEW_TOKENS = 96
 QUICK_NUM_PROMPTS = 6
 QUICK_MAX_NEW_TOKENS = 48
-
-OWN_DRAFT = {"smollm2-135m": "smollm2-135m-dflash", "tiny": "tiny-dflash"}
-"""The drafter that goes with a shipped target."""
 
 
 def make_spec(
@@ -36,6 +32,7 @@ def make_spec(
     repeats: int,
     hardware: tuple[str, ...],
     quick: bool,
+    weights: str = CHECKPOINT,
 ) -> RunSpec:
     """The spec of a sweep, every name in it checked. Raises `InputError` before anything has run."""
     for task in tasks:
@@ -45,9 +42,9 @@ def make_spec(
     if not tasks:
         raise InputError("--task is empty", f"tasks: {', '.join(TASKS)}")
     return RunSpec(
-        target=_known_or_folder(target, TARGETS, "target"),
-        draft=_known_or_folder(_own_draft(target) if draft is None else draft, DRAFTS, "draft"),
-        tasks=tasks if prompts is None else _tasks_of(prompts, tasks),
+        target=check_name(target, "target", weights),
+        draft=check_name(_own_draft(target) if draft is None else draft, "draft", weights),
+        tasks=tasks if prompts is None else tasks_of(prompts, tasks),
         block_sizes=tuple(sorted({1, *points})) if points else block_sizes(maximum),
         batches=batches,
         contexts=contexts,
@@ -58,10 +55,11 @@ def make_spec(
         hardware=tuple(load_hardware(name).name for name in hardware),
         quick=quick,
         prompts_file=None if prompts is None else str(prompts.resolve()),
+        weights=weights,
     )
 
 
-def _tasks_of(prompts: Path, asked: tuple[str, ...]) -> tuple[str, ...]:
+def tasks_of(prompts: Path, asked: tuple[str, ...]) -> tuple[str, ...]:
     """The asked tasks that the file has prompts for. Rows that do not say their family belong to the one task asked for."""
     families = {prompt.task for prompt in read_prompts(prompts)}
     if None in families and len(asked) > 1:
@@ -78,18 +76,6 @@ def _own_draft(target: str) -> str:
     if target not in OWN_DRAFT:
         raise InputError(f"no drafter ships for {target}", "give its folder with --draft")
     return OWN_DRAFT[target]
-
-
-def _known_or_folder(name: str, known: Collection[str], role: str) -> str:
-    """The name as it is, or a folder as an absolute path, so that a resumed run finds it from anywhere."""
-    if name in known:
-        return name
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return str(path.resolve())
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else f"names: {', '.join(known)}; or the folder of a checkpoint"
-    raise InputError(f"no {role} named {name!r}, and no such folder", hint)
 
 
 def budget(spec: RunSpec) -> Budget:
@@ -112,6 +98,7 @@ def describe(spec: RunSpec, folder: Path) -> str:
         f"  also for    {', '.join(spec.hardware) if spec.hardware else 'no other chip'} (datasheet predictions)",
         f"  in all      about {format_seconds(limits.total_s)} on two CPU cores; results in {folder}",
     ]
+    lines[1:1] = [f"  WARNING: {finding.message}" for finding in weights_findings(spec.weights)]
     if spec.quick:
         lines.insert(1, "  quick: a tiny synthetic pair, to see the tool work; its figures are not results")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from decoding.loop import required_capacity
-from decoding.pair import Pair, load_pair
+from decoding.pair import Pair
 from decoding.programs import PhaseProgram, phase_program
 from decoding.tasks import load_prompts
 from perfmodel.phases import COMMIT, DRAFT, VERIFY
@@ -37,6 +37,7 @@ from .checking import check_task
 from .decodes import Decodes, Prompts, decode, loss_findings
 from .folder import write_result
 from .grid import neighbours
+from .pairs import CHAIN_BLOCK_SIZE, CHECKPOINT, open_pair, random_prompts, weights_findings
 from .plan import budget
 from .progress import Reporter
 from .result import SweepResult
@@ -62,7 +63,7 @@ class Sweep:
         self.report = report
         self.wall_s: dict[str, float] = {}
         with self.stage("loading"):
-            self.pair = load_pair(spec.target, spec.draft, spec.dtype)
+            self.pair = open_pair(spec.target, spec.draft, spec.dtype, spec.weights)
             self.prompts = _prompts(spec, self.pair)
         with self.stage("calibrating"):
             self.machine: Hardware = calibrate()
@@ -70,7 +71,7 @@ class Sweep:
             raise ValueError("a sweep always has a drafter")
         self.target: ModelSpec = self.pair.target_config.spec(spec.target)
         self.draft: ModelSpec = self.pair.draft_config.spec(spec.draft)
-        self.block_size: int = self.pair.draft_config.block_size
+        self.block_size: int = self.pair.trained_block_size or CHAIN_BLOCK_SIZE
         longest = max(len(prompt) for prompts in self.prompts.values() for prompt in prompts)
         prompt_capacity = -(-longest // PROMPT_STEP) * PROMPT_STEP
         capacity = required_capacity(prompt_capacity, spec.max_new_tokens, self.block_size)
@@ -87,6 +88,8 @@ class Sweep:
 
 
 def _prompts(spec: RunSpec, pair: Pair) -> Prompts:
+    if pair.weights != CHECKPOINT and pair.tokenizer is None:
+        return {task: random_prompts(task, pair, spec.num_prompts) for task in spec.tasks}
     path = None if spec.prompts_file is None else Path(spec.prompts_file)
     return {
         task: tuple(prompt.token_ids for prompt in load_prompts(task, pair, spec.num_prompts, path=path)) for task in spec.tasks
@@ -111,7 +114,7 @@ def run_sweep(spec: RunSpec, store: RunStore, report: Reporter) -> SweepResult:
             exact=spec.dtype == "float32",
         )
     with sweep.stage("analysis"):
-        traces = TraceSet(traces=read_traces(decodes, store))
+        traces = TraceSet(traces=read_traces(decodes, store, sweep.machine, spec.dtype))
         audited, model, fit_findings = analysis.audit_and_fit(times, sweep.target, sweep.draft, sweep.machine)
         batch, context = spec.batches[0], spec.contexts[0]
         answered = [found for task in spec.tasks if (found := decodes.task(task, sweep.block_size)) is not None]
@@ -213,7 +216,7 @@ def _check(sweep: Sweep, predictions: tuple[KPrediction, ...], budget_s: float) 
 def _assemble(sweep: Sweep, decodes: Decodes, checks: tuple[CheckedK, ...], findings: tuple[Finding, ...]) -> Run:
     comparison = decodes.comparison
     overhead = measured_overhead(decodes, sweep.block_size)
-    found = [*findings, *loss_findings(comparison)]
+    found = [*weights_findings(sweep.spec.weights), *findings, *loss_findings(comparison)]
     if overhead is not None and overhead.over_limit:
         found.append(
             Finding(

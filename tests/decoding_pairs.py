@@ -5,7 +5,8 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from decoding.config import DraftConfig, TargetConfig
+from decoding.config import TargetConfig
+from decoding.config_draft import DraftConfig
 from decoding.pair import Pair, random_pair
 
 VOCAB_SIZE = 61

@@ -1,8 +1,10 @@
 """Checkpoints: what is written is read back, and a folder whose parts do not belong together is refused with the reason."""
 
+import dataclasses
 import json
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from safetensors.numpy import load_file, save_file
 from test_decoding_draft import CONFIG as DRAFT
 from test_decoding_target import CONFIG as TARGET
 
-from decoding import checkpoint
+from decoding import checkpoint, checkpoint_tensors
+from decoding.config_draft import Draft2Config
 from perfmodel.errors import InputError
 
 LLAMA_JSON = {
@@ -65,9 +68,9 @@ def test_draft_names_may_have_a_prefix(tmp_path: Path) -> None:
 
 def test_a_drafter_with_more_in_it_is_refused(tmp_path: Path) -> None:
     write_draft(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors") | {"lm_head.weight": np.ones((31, 24), np.float32)}
+    tensors = load_file(tmp_path / "model.safetensors") | {"markov_head.weight": np.ones((31, 24), np.float32)}
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=r"lm_head\.weight"):
+    with pytest.raises(InputError, match=r"markov_head\.weight"):
         checkpoint.load_draft(tmp_path, jnp.float32)
 
 
@@ -133,3 +136,102 @@ def test_random_weights_depend_on_the_seed_only() -> None:
     a, b = checkpoint.random_target(TARGET, 1, jnp.float32), checkpoint.random_target(TARGET, 1, jnp.float32)
     np.testing.assert_array_equal(a["layers"][2]["down"], b["layers"][2]["down"])
     assert np.abs(np.asarray(a["embed"]) - np.asarray(checkpoint.random_target(TARGET, 2, jnp.float32)["embed"])).max() > 0.1
+
+
+OWN = {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 3, "selector_top_k": 4}
+VARIANTS = {
+    "dflash2": Draft2Config(**vars(DRAFT), **OWN),
+    "sinks": dataclasses.replace(DRAFT, attention_sinks=True, windows=(5, None), causal=(True, False)),
+    "draft vocabulary": dataclasses.replace(DRAFT, draft_vocab_size=7),
+    "another width": dataclasses.replace(DRAFT, target_hidden_size=40),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_drafter_variants_round_trip(tmp_path: Path, name: str) -> None:
+    config = VARIANTS[name]
+    params = checkpoint.random_draft(config, 1, jnp.bfloat16)
+    checkpoint.save_draft(tmp_path, config, params)
+    again_config, again = checkpoint.load_draft(tmp_path, jnp.bfloat16)
+    assert again_config == config
+    assert jax.tree.structure(again) == jax.tree.structure(params)
+    for ours, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(params), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_draft_vocabulary_holds_target_ids_and_must_say_them(tmp_path: Path) -> None:
+    config = VARIANTS["draft vocabulary"]
+    checkpoint.save_draft(tmp_path, config, checkpoint.random_draft(config, 1, jnp.bfloat16))
+    tensors = load_file(tmp_path / "model.safetensors")
+    ids = np.array([1, 2, 5, 9, 11, 20, 30])
+    used = np.isin(np.arange(31), ids)
+    save_file(tensors | {"d2t": ids - np.arange(7), "t2d": used}, tmp_path / "model.safetensors")
+    _, params = checkpoint.load_draft(tmp_path, jnp.float32)
+    np.testing.assert_array_equal(params["d2t"], ids)
+    assert params["head"].shape == (24, 7)
+    save_file(tensors | {"d2t": ids - np.arange(7), "t2d": ~used}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="t2d and d2t"):
+        checkpoint.load_draft(tmp_path, jnp.float32)
+    for lost in ("d2t", "lm_head.weight"):
+        save_file({key: value for key, value in tensors.items() if key != lost}, tmp_path / "model.safetensors")
+        with pytest.raises(InputError, match=lost):
+            checkpoint.load_draft(tmp_path, jnp.float32)
+
+
+def test_a_head_of_its_own_is_used_and_not_overwritten(tmp_path: Path) -> None:
+    write_draft(tmp_path)
+    head = np.arange(31 * 24, dtype=np.float32).reshape(31, 24)
+    tensors = load_file(tmp_path / "model.safetensors") | {"lm_head.weight": head, "mask_embedding": np.ones(24, np.float32)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    _, params = checkpoint.load_draft(tmp_path, jnp.float32)
+    np.testing.assert_array_equal(np.asarray(params["head"]).T, head)
+    assert params["mask_embedding"].shape == (24,)
+
+
+def test_interleaved_rotary_pairs_become_halves(tmp_path: Path) -> None:
+    params = write_draft(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    order = np.stack([np.arange(4), np.arange(4, 8)], axis=1).ravel()  # pair (i, i + 4) of a head of 8 side by side
+    for name in list(tensors):
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            tensors[name] = np.ascontiguousarray(tensors[name].reshape(-1, 8, 24)[:, order].reshape(-1, 24))
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            tensors[name] = np.ascontiguousarray(tensors[name][order])
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(DRAFT.to_json() | {"is_neox_style": False}))
+    config, again = checkpoint.load_draft(tmp_path, jnp.bfloat16)
+    assert config == DRAFT
+    for name in ("q", "kv", "q_norm", "k_norm"):
+        np.testing.assert_array_equal(again["layers"][1][name], params["layers"][1][name])
+
+
+def test_other_names_of_the_same_tensors(tmp_path: Path) -> None:
+    config = VARIANTS["dflash2"]
+    params = checkpoint.random_draft(config, 1, jnp.bfloat16)
+    checkpoint.save_draft(tmp_path, config, params)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for ours, theirs in checkpoint_tensors.ALIASES.items():
+        tensors[theirs] = tensors.pop(ours)
+    save_file(tensors, tmp_path / "model.safetensors")
+    _, again = checkpoint.load_draft(tmp_path, jnp.bfloat16)
+    np.testing.assert_array_equal(again["fc"], params["fc"])
+
+
+def test_a_pickled_mask_embedding_is_named_and_not_opened(tmp_path: Path) -> None:
+    write_draft(tmp_path)
+    (tmp_path / "mask_embedding.pt").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(InputError, match=r"mask_embedding\.pt"):
+        checkpoint.load_draft(tmp_path, jnp.float32)
+
+
+@pytest.mark.parametrize("name", [None, *VARIANTS])
+def test_device_weights_have_the_shapes_and_sizes_of_others(name: str | None) -> None:
+    config = DRAFT if name is None else VARIANTS[name]
+    ours, theirs = checkpoint.device_draft(config, 0, jnp.bfloat16), checkpoint.random_draft(config, 0, jnp.bfloat16)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), ours) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), theirs
+    )
+    assert float(jnp.std(ours["fc"].astype(jnp.float32))) == pytest.approx(ours["fc"].shape[0] ** -0.5, rel=0.1)
+    again = checkpoint.device_draft(config, 0, jnp.bfloat16)
+    np.testing.assert_array_equal(ours["layers"][0]["q"], again["layers"][0]["q"])
+    assert np.any(np.asarray(ours["layers"][0]["q"] != ours["layers"][1]["q"]))

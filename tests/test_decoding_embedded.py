@@ -3,6 +3,9 @@
 import importlib.util
 import json
 import multiprocessing
+import os
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -12,6 +15,9 @@ import pytest
 
 from decoding import embedded, target
 from decoding.checkpoint import load_target
+from decoding.loop import Decoder, generate, required_capacity
+from decoding.pair import load_pair
+from decoding.tasks import load_prompts
 from decoding.tokenizer import load_tokenizer, render_chat
 from perfmodel.errors import InputError, UnsupportedError
 
@@ -109,3 +115,54 @@ def test_parity_with_transformers(golden: Path) -> None:
 def _step(params: dict, config: object, tokens: jax.Array, positions: jax.Array, cache: object) -> tuple:
     hidden, _, cache = target.forward(params, config, tokens, positions, cache)
     return target.logits(params, config, hidden), cache
+
+
+def test_export_refuses_to_overwrite_and_leaves_nothing_half_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    monkeypatch.setattr(embedded, "smollm2_folder", lambda: source)
+    assert embedded.main([str(tmp_path / "out")]) == 0
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["smollm2-135m", "smollm2-135m-dflash"]
+    assert (tmp_path / "out" / "smollm2-135m-dflash" / "config.json").is_file()
+    assert embedded.main([str(tmp_path / "out")]) == 2
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == written
+
+
+@needs_package
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_exported_pair_runs_in_the_reference_and_accepts_as_much_there(tmp_path: Path) -> None:
+    """Needs PERF_REFERENCE_PYTHON. The reference shrinks its last block near the limit: τ is taken of the steps before that."""
+    python = os.environ.get("PERF_REFERENCE_PYTHON")
+    if not python:
+        pytest.skip("PERF_REFERENCE_PYTHON names no interpreter with the reference")
+    target, draft = embedded.export(tmp_path / "pair")
+    pair = load_pair(str(target), str(draft), "float32")
+    prompts = [list(prompt.token_ids) for task in ("math", "code", "chat") for prompt in load_prompts(task, pair, 1)]
+    size, new_tokens = pair.trained_block_size, 48
+    (tmp_path / "prompts.json").write_text(json.dumps(prompts))
+    script = Path(__file__).parent / "golden" / "run_reference.py"
+    files = [str(path) for path in (target, draft, tmp_path / "prompts.json", tmp_path / "answers.json")]
+    subprocess.run([python, str(script), *files, str(new_tokens), str(size)], check=True, capture_output=True)
+    reference = json.loads((tmp_path / "answers.json").read_text())
+    longest = max(map(len, prompts))
+    decoder = Decoder(pair, block_size=size, batch=1, capacity=required_capacity(longest, new_tokens, size))
+    decoder.compile(longest)
+    ours: list[int] = []
+    theirs: list[int] = []
+    for prompt, answer in zip(prompts, reference, strict=True):
+        found = generate(decoder, [prompt], new_tokens)
+        assert list(found.tokens[0]) == answer["tokens"]
+        ours += whole_steps(found.committed[0], new_tokens, size)
+        theirs += whole_steps(answer["committed"], new_tokens, size)
+    tau, expected = sum(ours) / len(ours), sum(theirs) / len(theirs)
+    assert tau == pytest.approx(expected, rel=0.02)
+    assert tau > 1.2
+
+
+def whole_steps(committed: Sequence[int], num_tokens: int, block_size: int) -> list[int]:
+    """Counts of the steps that had a whole block of positions left."""
+    before = np.cumsum([0, *committed])[:-1]
+    return [count for count, done in zip(committed, before, strict=True) if num_tokens - done >= block_size]

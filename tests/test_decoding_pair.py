@@ -65,7 +65,6 @@ def test_refuses_unknown_dtypes(folders):
         ({"num_target_layers": 9}, "a target with 9 layers; this target has 2"),
         ({"target_layer_ids": (0, 2)}, r"reads layers \[0, 2\]"),
         ({"target_hidden_size": 48}, "for a target of width 48; this target's is 32"),
-        ({"hidden_size": 48}, "width 48"),
         ({"mask_token_id": 61}, "mask token 61 has no row in the target's embedding table of 61"),
     ],
 )

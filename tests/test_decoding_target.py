@@ -8,7 +8,8 @@ import pytest
 
 from decoding import target
 from decoding.checkpoint import random_target
-from decoding.config import RopeScaling, TargetConfig
+from decoding.config import TargetConfig
+from decoding.config_rope import Llama3Scaling
 from decoding.layers import rope_frequencies
 
 CONFIG = TargetConfig(
@@ -136,7 +137,7 @@ def test_bfloat16_stays_near_float32() -> None:
 
 
 def test_llama3_frequencies_by_hand() -> None:
-    scaling = RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+    scaling = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
     plain, scaled = np.asarray(rope_frequencies(128, 5e5, None)), np.asarray(rope_frequencies(128, 5e5, scaling))
     wavelength = 2 * np.pi / plain
     np.testing.assert_allclose(scaled[wavelength < 8192 / 4], plain[wavelength < 8192 / 4], rtol=1e-6)
@@ -145,3 +146,24 @@ def test_llama3_frequencies_by_hand() -> None:
     smooth = (8192 / wavelength[middle] - 1) / (4 - 1)
     np.testing.assert_allclose(scaled[middle], (1 - smooth) * plain[middle] / 8 + smooth * plain[middle], rtol=1e-4)
     assert middle.any()
+
+
+def test_gate_and_up_apart_give_the_same_hidden_states():
+    """A v5p keeps the two matrices apart; every other device side by side."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from decoding.layers import swiglu
+    from decoding.layout import laid_out
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    layer = {"gate_up": jax.random.normal(keys[0], (16, 48)), "down": jax.random.normal(keys[1], (24, 16))}
+    x = jax.random.normal(keys[2], (1, 3, 16))
+    assert laid_out({"layers": [layer]}, "TPU v6 lite")["layers"][0]["gate_up"] is layer["gate_up"]
+    apart = laid_out({"layers": [layer]}, "TPU v5")["layers"][0]
+    assert [part.shape for part in apart["gate_up"]] == [(16, 24), (16, 24)]
+    np.testing.assert_allclose(
+        swiglu(x, apart["gate_up"], apart["down"]), swiglu(x, layer["gate_up"], layer["down"]), rtol=1e-5, atol=1e-5
+    )
+    assert jnp.array_equal(jnp.concatenate(apart["gate_up"], axis=1), layer["gate_up"])

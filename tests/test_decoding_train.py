@@ -14,19 +14,10 @@ from decoding import draft, target
 from decoding.checkpoint import load_draft, random_draft, random_target
 from decoding.train import export, split_examples
 from decoding.train_blocks import Sampler, assemble
+from decoding.train_dflash import block_drafts, block_embeddings, block_hidden, fit_blocks, initial_params
 from decoding.train_evaluate import Evaluator
 from decoding.train_features import Answer, Example, read_answers, read_examples, top_tokens, write_features
-from decoding.train_fit import (
-    Recipe,
-    block_embeddings,
-    block_hidden,
-    channel_scale,
-    fit,
-    initial_params,
-    initial_state,
-    load_state,
-    save_state,
-)
+from decoding.train_fit import Recipe, channel_scale, initial_state, load_state, save_state
 from decoding.train_generate import answer_batch
 from perfmodel.errors import InputError
 
@@ -100,8 +91,11 @@ def test_packed_blocks_are_the_decoders_blocks(examples: list[Example]) -> None:
     inputs = block_embeddings(PARAMS["embed"], DRAFT, jnp.asarray(example.tokens)[anchors][None], 4)
     packed = block_hidden(params, DRAFT, features, jnp.asarray(anchors)[None], inputs)
     for i, anchor in enumerate(anchors):
-        cache = draft.init_cache(DRAFT, 1, 32, jnp.float32)
-        cache = draft.extend_context(params, DRAFT, features[:, :anchor], jnp.arange(anchor)[None], cache)
+        cache = draft.init_state(DRAFT, 1, 32, jnp.float32)
+        cache = draft.extend_context(
+            params, DRAFT, PARAMS, TARGET, features[:, :anchor], jnp.zeros((1, anchor), int), jnp.arange(anchor)[None],
+            jnp.array([anchor]), cache,
+        )  # fmt: skip
         alone = draft.forward(params, DRAFT, inputs[:, i], jnp.array([anchor]), cache)
         np.testing.assert_allclose(packed[0, i], alone[0], atol=2e-5)
 
@@ -128,18 +122,19 @@ def test_drafter_learns_to_count_and_training_resumes(examples: list[Example], t
 
     start = initial_state(initial_params(DRAFT, PARAMS, 0))
     head = PARAMS["head"].T
-    end = fit(start, DRAFT, recipe, sampler, PARAMS["embed"], head, scale, after)
+    end = fit_blocks(start, DRAFT, recipe, sampler, PARAMS["embed"], head, scale, after)
     assert np.mean(losses[-10:]) < 0.5 * losses[0]
-    evaluator = Evaluator(DRAFT, PARAMS["embed"], head, scale, DRAFT.block_size)
+    evaluator = Evaluator(block_drafts(DRAFT, PARAMS["embed"], head, scale, DRAFT.block_size), DRAFT.block_size)
     (walked,) = evaluator.walked(end.average, examples[:6])
     assert walked.tau > 2.5  # of at most 4; an untrained drafter has about 1
     again = load_state(tmp_path / "state.npz", initial_state(initial_params(DRAFT, PARAMS, 0)))
-    resumed = fit(again, DRAFT, recipe, sampler, PARAMS["embed"], head, scale, lambda *_: None)
+    resumed = fit_blocks(again, DRAFT, recipe, sampler, PARAMS["embed"], head, scale, lambda *_: None)
     np.testing.assert_allclose(resumed.params["fc"], end.params["fc"], atol=1e-5)
 
     export(tmp_path / "draft", DRAFT, end.average, scale, 120)
     config, params = load_draft(tmp_path / "draft", jnp.float32)
-    (exported,) = Evaluator(config, PARAMS["embed"], head, np.ones(1, np.float32), 4).walked(params, examples[:6])
+    drafts = block_drafts(config, PARAMS["embed"], head, np.ones(1, np.float32), 4)
+    (exported,) = Evaluator(drafts, 4).walked(params, examples[:6])
     assert exported.tau == pytest.approx(walked.tau, abs=0.2)  # bfloat16 weights, scale folded into fc
 
 
@@ -149,7 +144,8 @@ def test_walk_counts_what_decoding_would_commit(examples: list[Example]) -> None
             left = len(example.tokens) - 1 - anchors
             return 1 + np.minimum(self.block_size - 1, left)
 
-    evaluator = Perfect(DRAFT, PARAMS["embed"], PARAMS["head"].T, np.ones(1, np.float32), 4)
+    drafts = block_drafts(DRAFT, PARAMS["embed"], PARAMS["head"].T, np.ones(1, np.float32), 4)
+    evaluator = Perfect(drafts, 4)
     (row,) = evaluator.walked({}, examples[:1])
     # 24 answer tokens, the first is the anchor: 23 to commit in steps of 4, and the last step drafts 3 and has a bonus to spare.
     assert (row.num_steps, row.tau) == (6, 4.0)

@@ -1,6 +1,6 @@
 """Makes reference_*.json and reference_*.npz: what the PyPI package `dflash` computes on tiny random pairs.
 
-Run with an interpreter that has torch (CPU), transformers, safetensors and dflash 0.1.0:  python make_reference.py [FOLDER]
+Run with an interpreter that has torch (CPU), transformers, safetensors and dflash 0.1.0:  python make_reference.py [FOLDER [CASE …]]
 The pairs are checkpoint folders in the published layouts, their weights drawn by NumPy's frozen legacy generator, so that the
 test can write the very same folders without torch. All embeddings share a direction that a few rows of the head lean towards:
 target and drafter then often choose among the same few tokens, and a random drafter is accepted often enough to be a test.
@@ -50,10 +50,39 @@ LLAMA_DRAFT = {
     "tie_word_embeddings": False, "vocab_size": 112,
 }  # fmt: skip
 
+WINDOWED_DRAFT = QWEN3_DRAFT | {
+    "dflash_config": {
+        "mask_token_id": 126, "block_size": 6, "input_embedding_scale": 0.75, "output_multiplier": 1.5,
+        "final_logit_softcapping": 12.0,
+    },
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "num_hidden_layers": 3,
+    "rope_scaling": {
+        "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 0.5, "original_max_position_embeddings": 32,
+    },
+    "sliding_window": 7, "use_sliding_window": True,
+}  # fmt: skip
+DFLASH2_DRAFT = LLAMA_DRAFT | {
+    "architectures": ["DFlash2DraftModel"],
+    "dflash_config": {
+        "mask_token_id": 100, "target_layer_ids": [4, 0, 2], "block_size": 8, "conv_kernel_size": 3, "conv_group_size": 8,
+        "selector_rank": 12, "selector_top_k": 5, "input_embedding_scale": 1.25, "final_logit_softcapping": 20.0,
+    },
+    "is_causal": False, "layer_types": ["sliding_attention"] * 2, "num_hidden_layers": 2, "num_key_value_heads": 2,
+    "sliding_window": 9, "use_sliding_window": True,
+}  # fmt: skip
+
 CASES = {
     "qwen3": {"target": QWEN3_TARGET, "draft": QWEN3_DRAFT, "seed": 103, "favoured": 3, "lean": 8.0, "prompt_tokens": 13},
     "llama": {"target": LLAMA_TARGET, "draft": LLAMA_DRAFT, "seed": 157, "favoured": 8, "lean": 10.0, "prompt_tokens": 9},
-}
+    "windowed": {
+        "target": QWEN3_TARGET, "draft": WINDOWED_DRAFT, "seed": 103, "draft_seed": 303, "favoured": 3, "lean": 8.0,
+        "prompt_tokens": 21,
+    },
+    "dflash2": {
+        "target": LLAMA_TARGET, "draft": DFLASH2_DRAFT, "seed": 157, "draft_seed": 232, "favoured": 8, "lean": 10.0,
+        "prompt_tokens": 17,
+    },
+}  # fmt: skip
 
 
 def target_shapes(config):
@@ -62,7 +91,7 @@ def target_shapes(config):
     shapes = {"model.embed_tokens.weight": (v, d), "model.norm.weight": (d,)}
     for layer in range(config["num_hidden_layers"]):
         shapes |= layer_shapes(config, f"model.layers.{layer}.", config["model_type"] == "qwen3")
-    return shapes | {"lm_head.weight": (v, d)}
+    return shapes if config["tie_word_embeddings"] else shapes | {"lm_head.weight": (v, d)}
 
 
 def draft_shapes(config):
@@ -72,7 +101,24 @@ def draft_shapes(config):
     shapes = {"fc.weight": (d, num_features * d), "hidden_norm.weight": (d,), "norm.weight": (d,)}
     for layer in range(config["num_hidden_layers"]):
         shapes |= layer_shapes(config, f"layers.{layer}.", True)
-    return shapes
+    return shapes | dflash2_shapes(config)
+
+
+def dflash2_shapes(config):
+    """Shapes of what DFlash 2 adds: two convolutions per layer and the candidate selector."""
+    own, d, v = config["dflash_config"], config["hidden_size"], config["vocab_size"]
+    if "selector_rank" not in own:
+        return {}
+    taps, rank = own["conv_kernel_size"], own["selector_rank"]
+    conv = {"base_kernel": (2, taps, d), "kernel_projection.weight": (2 * taps * d // own["conv_group_size"], d)}
+    shapes = {
+        f"layers.{layer}.{name}.{part}": shape
+        for layer in range(config["num_hidden_layers"])
+        for name in ("attention_conv", "mlp_conv")
+        for part, shape in conv.items()
+    }
+    selector = {"predecessor_codebook": (v, rank), "successor_codebook": (v, rank), "hidden_projection.weight": (rank, d)}
+    return shapes | {f"candidate_selector.{name}": shape for name, shape in selector.items()}
 
 
 def layer_shapes(config, prefix, qk_norm):
@@ -100,12 +146,15 @@ def draw(shapes, seed, favoured=0, lean=0.0):
     for name in sorted(shapes):
         shape = shapes[name]
         values = generator.standard_normal(shape)
-        tensors[name] = 1 + 0.1 * values if len(shape) == 1 else values * (1.0 if "embed" in name else shape[1] ** -0.5)
-    if "lm_head.weight" in tensors:
-        width = shapes["lm_head.weight"][1]
+        tensors[name] = 1 + 0.1 * values if len(shape) == 1 else values * (1.0 if "embed" in name else shape[-1] ** -0.5)
+        if name.endswith("base_kernel"):
+            tensors[name] = 0.3 * values + (np.arange(shape[1]) == 0)[:, None]  # mostly the slot itself
+    if "model.embed_tokens.weight" in tensors:
+        width = shapes["model.embed_tokens.weight"][1]
         shared = generator.standard_normal(width)
         tensors["model.embed_tokens.weight"] += shared
-        tensors["lm_head.weight"][:favoured] += np.outer(lean * 0.9 ** np.arange(favoured), shared) / width
+        head = tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
+        head[:favoured] += np.outer(lean * 0.9 ** np.arange(favoured), shared) / width
     return {name: values.astype(np.float32) for name, values in tensors.items()}
 
 
@@ -115,7 +164,7 @@ def write_pair(case, folder):
     target_tensors = draw(target_shapes(case["target"]), case["seed"], case["favoured"], case["lean"])
     for path, config, tensors in (
         (target, case["target"], target_tensors),
-        (draft, case["draft"], draw(draft_shapes(case["draft"]), case["seed"] + 1000)),
+        (draft, case["draft"], draw(draft_shapes(case["draft"]), case.get("draft_seed", case["seed"] + 1000))),
     ):
         path.mkdir(parents=True)
         (path / "config.json").write_text(json.dumps(config))
@@ -157,7 +206,8 @@ def record(case):
     with tempfile.TemporaryDirectory() as folder:
         target_folder, draft_folder = write_pair(case, folder)
         target = transformers.AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval()
-        draft = dflash.model.DFlashDraftModel.from_pretrained(draft_folder, dtype=torch.float32).eval()
+        architecture = getattr(dflash.model, case["draft"]["architectures"][0])
+        draft = architecture.from_pretrained(draft_folder, dtype=torch.float32).eval()
     prompt = prompt_of(case)
     runs = {}
     for block_size in BLOCK_SIZES:
@@ -209,6 +259,8 @@ def main():
     """Write both files of every case."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     for name, case in CASES.items():
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         document, arrays = record(case)
         (folder / f"reference_{name}.json").write_text(json.dumps(document) + "\n")
         np.savez_compressed(folder / f"reference_{name}.npz", **arrays)
