@@ -33,6 +33,8 @@ class TargetConfig:
     qk_norm: bool
     tied_embeddings: bool
     rope_scaling: RopeScaling | None = None
+    max_position_embeddings: int | None = None
+    """Positions the target was made for; an answer ends where they do. None where the configuration names no end."""
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "TargetConfig":
@@ -60,6 +62,7 @@ class TargetConfig:
             qk_norm=model_type == "qwen3",
             tied_embeddings=bool(reader.take("tie_word_embeddings", default=False)),
             rope_scaling=rope_scaling,
+            max_position_embeddings=_positions(reader),
         )
         reader.finish()
         check_heads(config)
@@ -94,6 +97,10 @@ def take_attention_kinds(reader: ConfigReader) -> None:
     window = reader.take("sliding_window", default=None)
     if window is not None and uses_window:
         raise InputError(f"{reader.where}: sliding_window is {window}", "only full attention runs here")
+
+
+def _positions(reader: ConfigReader) -> int | None:
+    return None if reader.left.get("max_position_embeddings") is None else reader.count("max_position_embeddings")
 
 
 def _head_dim(reader: ConfigReader, model_type: str, hidden_size: int, num_heads: int) -> int:

@@ -228,10 +228,11 @@ class Decoder:
         tokens = np.zeros((self.batch, padded_length(self.prompt_capacity, self.capacity)), dtype=np.int32)
         lengths = np.ones(self.batch, dtype=np.int32)
         budget = np.zeros(self.batch, dtype=np.int32)
+        limit = self.pair.target_config.max_position_embeddings
         for row, prompt in enumerate(prompts):
             tokens[row, : len(prompt)] = prompt
             lengths[row] = len(prompt)
-            budget[row] = max_new_tokens
+            budget[row] = max_new_tokens if limit is None else min(max_new_tokens, limit - len(prompt))
         keys = self.request_keys(seed, range(len(prompts)) if request_ids is None else request_ids)
         return self._programs[PREFILL](self.pair.target_params, self.draft_params, tokens, lengths, budget, keys, self.page_table)
 
@@ -268,6 +269,12 @@ class Decoder:
             raise InputError(f"a prompt holds a token id outside 0…{vocab_size - 1}", "use the target's own tokenizer")
         if len(prompts) > self.batch:
             raise InputError(f"{len(prompts)} prompts for a decoder of batch {self.batch}", "split them or use a larger batch")
+        limit = self.pair.target_config.max_position_embeddings
+        if limit is not None and longest >= limit:
+            raise InputError(
+                f"a prompt of {longest} tokens leaves no room for an answer: the target has {limit} positions",
+                "shorten the prompt (max_position_embeddings in the target's config.json)",
+            )
         if self.prompt_capacity and longest > self.prompt_capacity:
             raise InputError(
                 f"a prompt of {longest} tokens, and the decoder was compiled for {self.prompt_capacity}",

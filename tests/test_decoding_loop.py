@@ -193,6 +193,19 @@ def test_length_limit_holds_even_inside_a_block(max_new_tokens):
     assert all(sum(counts) == max_new_tokens - 1 for counts in result.committed)
 
 
+def test_an_answer_ends_where_the_targets_positions_end():
+    limit = 9
+    pair = small_pair(seed=0)
+    short = dataclasses.replace(pair, target_config=dataclasses.replace(pair.target_config, max_position_embeddings=limit))
+    for block_size in (1, 3, 8):
+        cut = generate(decoder_for(short, block_size), PROMPTS, NEW_TOKENS)
+        whole = generate(decoder_for(pair, block_size), PROMPTS, NEW_TOKENS)
+        for prompt, got, full in zip(PROMPTS, cut.tokens, whole.tokens, strict=True):
+            assert got == full[: limit - len(prompt)]
+    with pytest.raises(InputError, match="9 positions"):
+        decoder_for(short, 1).check([[1] * limit], 1)
+
+
 def test_max_steps_ends_early():
     result = generate(decoder_for(small_pair(seed=1), 1), PROMPTS, NEW_TOKENS, max_steps=4)
     assert [len(tokens) for tokens in result.tokens] == [5, 5, 5]
