@@ -12,7 +12,7 @@ from typing import Any
 
 from perfmodel.errors import InputError
 from perfmodel.records import ModelSpec
-from perfmodel.records.model import DrafterKind
+from perfmodel.records.model import BlockMixing, DrafterKind
 
 from .config_layout import flat_document
 from .config_reader import ConfigReader, check_heads
@@ -173,13 +173,14 @@ class DraftConfig:
             sliding_window=max(windows) if windows else None,
             num_full_attention_layers=self.num_layers - len(windows) if windows else None,
             drafter=self.kind,
-            block_size=self.block_size,
+            block_size=self.trained_block_size,
             target_layer_ids=self.target_layer_ids,
             target_hidden_size=self.target_hidden_size,
             draft_vocab_size=self.draft_vocab_size,
             borrows_head=self.num_head_rows == self.vocab_size,
             sample_from_anchor=self.sample_from_anchor,
             correction_rank=self.correction_rank,
+            mixing=self.mixing,
             source="config.json",
         )
 
@@ -187,6 +188,11 @@ class DraftConfig:
     def correction_rank(self) -> int:
         """Inner width of what is added to the head's logits; 0: nothing."""
         return 0
+
+    @property
+    def mixing(self) -> BlockMixing | None:
+        """Dimensions of what mixes the block's slots beside attention."""
+        return None
 
     @property
     def kind(self) -> DrafterKind:
@@ -228,6 +234,11 @@ class Draft2Config(DraftConfig):
     def correction_rank(self) -> int:
         """Inner width of the selector's product."""
         return self.selector_rank
+
+    @property
+    def mixing(self) -> BlockMixing | None:
+        """Taps and groups of the convolutions, candidates of the selector."""
+        return BlockMixing(taps=self.conv_kernel_size, group_size=self.conv_group_size, num_candidates=self.selector_top_k)
 
     @property
     def kind(self) -> DrafterKind:

@@ -11,6 +11,7 @@ import click
 from perfmodel.errors import PerfError
 
 from .app import app
+from .libtpu import settle_libtpu
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells count it: 128 + SIGINT."""
@@ -39,6 +40,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write τ shows ? in its place
+    settle_libtpu()
     try:
         status = app.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
