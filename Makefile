@@ -16,7 +16,7 @@ help:
 	@echo "make test    run the default test suite"
 	@echo "make lint    ruff, mypy and the import floors"
 	@echo "make bench   speed benchmarks beside the reference"
-	@echo "make docs    regenerate docs/cli.md from the help texts"
+	@echo "make docs    regenerate docs/cli.md and docs/claims.md"
 
 $(STAMP): pyproject.toml constraints.txt tools/venv.sh
 	sh tools/venv.sh "$(VENV)" "$(EXTRA)"
@@ -42,6 +42,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(VENV)/bin/python -m perfcli.reference docs/cli.md
+	$(VENV)/bin/python -m reports.claims docs
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -58,7 +58,9 @@ def _asset(name: str) -> Callable[[], Path]:
 TARGETS: dict[str, Callable[[], Path]] = {"smollm2-135m": smollm2_folder, "tiny": _asset("tiny")}
 """Targets that ship, or are converted on first use: name → its checkpoint folder."""
 
-DRAFTS: dict[str, Callable[[], Path]] = {name: _asset(name) for name in ("smollm2-135m-dflash", "tiny-dflash")}
+DRAFTS: dict[str, Callable[[], Path]] = {
+    name: _asset(name) for name in ("smollm2-135m-dflash", "smollm2-135m-eagle3", "tiny-dflash")
+}
 """Drafters that ship: name → its checkpoint folder."""
 
 

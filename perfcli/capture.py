@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .options import draft_option, json_option, out_option, print_json, target_option, weights_option
+from .options import draft_option, json_option, out_option, print_json, quiet_option, target_option, weights_option
 
 
 @click.command("capture", short_help="Decode prompts once under XProf capture.")
@@ -45,6 +45,7 @@ from .options import draft_option, json_option, out_option, print_json, target_o
 )
 @out_option("Folder for the capture.  [default: runs/capture-<time>]")
 @json_option
+@quiet_option
 def command(
     target: str,
     draft: str | None,
@@ -61,6 +62,7 @@ def command(
     dump_tokens: Path | None,
     out: Path | None,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Decode prompts once, greedily, under XProf capture with a step annotation per decode step.
 
@@ -77,6 +79,8 @@ def command(
     from sweeps.capturing import decode_prompts, read_prompt_ids, token_dump
     from sweeps.pairs import CHAIN_BLOCK_SIZE, OWN_DRAFT, open_pair, random_prompts, weights_findings
 
+    from .progress import progress_bars
+
     ids = None if prompt_ids is None else read_prompt_ids(prompt_ids)
     pair = open_pair(target, draft or OWN_DRAFT.get(target), dtype, weights)
     findings = weights_findings(weights)
@@ -89,7 +93,10 @@ def command(
     folder = None if no_trace else out or Path("runs") / f"capture-{datetime.now():%Y%m%d-%H%M%S}"
     size = block_size or pair.trained_block_size or (1 if pair.draft is None else CHAIN_BLOCK_SIZE)
     trace = None if folder is None else (folder / "xprof", f"{task}-K{size}")
-    recording = decode_prompts(pair, ids, size, batch, max_new_tokens, trace)
+    with progress_bars(quiet) as report:
+        recording = decode_prompts(
+            pair, ids, size, batch, max_new_tokens, trace, lambda share, message: report("decoding", share, message)
+        )
     xplane, decode_s = recording.xplane, recording.decode_s
     findings = (*findings, *recording.findings)
     dump = token_dump(recording.answers)

@@ -31,11 +31,14 @@ def command(
         perf check runs/demo
         perf check published.csv --hardware tpu-v5p --target qwen3-4b
     """
+    from msgspec import structs
+
     from perfmodel.audit import audit
     from perfmodel.codec import save, to_document
 
     found = read_source(source, hardware, target, draft, dtype)
     result = audit(found.points, found.target, found.draft, found.hardware, found.dtype)
+    result = structs.replace(result, findings=(*found.findings, *result.findings))
     if out is not None:
         save(out, result)
     if as_json:

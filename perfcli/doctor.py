@@ -2,13 +2,14 @@
 
 import click
 
-from .options import json_option, print_json
+from .options import json_option, print_json, quiet_option
 
 
 @click.command("doctor", short_help="What this machine can run and measure, and which perf this is.")
 @click.option("--calibrate", is_flag=True, help="Measure bandwidth, matmul rate and dispatch time now (under a minute).")
 @json_option
-def command(calibrate: bool, as_json: bool) -> None:
+@quiet_option
+def command(calibrate: bool, as_json: bool, quiet: bool) -> None:
     """Say what this machine can run and measure: device, versions, embedded model, trace viewer, and measured limits if known.
 
     \b
@@ -18,7 +19,10 @@ def command(calibrate: bool, as_json: bool) -> None:
     """
     from sweeps.doctor import examine
 
-    document = examine(calibrate)
+    from .progress import working
+
+    with working("calibrating" if calibrate else "looking", quiet):
+        document = examine(calibrate)
     if as_json:
         print_json("perf.doctor", 1, document)
         return

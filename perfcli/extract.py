@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .options import json_option, out_option, print_record
+from .options import json_option, out_option, print_record, quiet_option
 
 
 @click.command("extract", short_help="Read step and phase times out of an XProf capture.")
@@ -18,7 +18,8 @@ from .options import json_option, out_option, print_record
 )
 @out_option("Write the timings there as JSON.")
 @json_option
-def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+@quiet_option
+def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool) -> None:
     """Read decode steps, phases, busy share, host gaps and the longest operations out of a trace.
 
     TRACE is an .xplane.pb file, a Chrome trace.json[.gz] of JAX or PyTorch (vLLM, SGLang), a run folder, or the parent of one run.
@@ -34,7 +35,11 @@ def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: b
     from profiling.extract import extract
     from sweeps.peaks import with_peaks
 
-    timings = with_peaks(extract(trace, phase_patterns=_patterns(patterns), with_statistics=True))
+    from .progress import working
+
+    wanted = _patterns(patterns)
+    with working("reading the trace", quiet):
+        timings = with_peaks(extract(trace, phase_patterns=wanted, with_statistics=True))
     if out is not None:
         save(out, timings)
     if as_json:
@@ -55,7 +60,7 @@ def _patterns(texts: tuple[str, ...]) -> dict[str, str]:
     patterns: dict[str, str] = {}
     for text in texts:
         phase, equals, pattern = text.partition("=")
-        if not equals or phase not in PHASES:
+        if not equals or not pattern or phase not in PHASES:
             raise click.BadParameter(f"{text!r} is not PHASE=REGEX with a phase of {', '.join(PHASES)}", param_hint="--phase")
         try:
             re.compile(pattern)

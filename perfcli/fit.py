@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .options import json_option, out_option, print_json
+from .options import json_option, out_option, print_json, quiet_option
 from .source import add_table_help, read_source
 
 
@@ -20,8 +20,16 @@ from .source import add_table_help, read_source
 @click.option("--dtype", default=None, help="Dtype of weights and activations.  [default: the run's, else bfloat16]")
 @out_option("Where to write the model.  [default: print only]")
 @json_option
+@quiet_option
 def command(
-    source: Path, hardware: str | None, target: str | None, draft: str | None, dtype: str | None, out: Path | None, as_json: bool
+    source: Path,
+    hardware: str | None,
+    target: str | None,
+    draft: str | None,
+    dtype: str | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Fit the step-time law to timings: a run folder, a timings.json, or a table (CSV or JSON) of tokens and seconds.
 
@@ -33,16 +41,21 @@ def command(
         perf fit runs/demo -o model.json
         perf fit table.csv --hardware h100 --target qwen3-4b
     """
-    from msgspec import to_builtins
+    from msgspec import structs, to_builtins
 
     from perfmodel.codec import save, to_document
     from perfmodel.fit import fit
     from perfmodel.flatness import flat_table
     from sweeps.document import fit_document
 
+    from .progress import working
+
     found = read_source(source, hardware, target, draft, dtype)
-    model = fit(found.points, found.target, found.draft, found.hardware, found.dtype)
-    rows = flat_table(model)
+    with working("fitting", quiet):
+        model = fit(found.points, found.target, found.draft, found.hardware, found.dtype)
+    model = structs.replace(model, findings=(*found.findings, *model.findings))
+    with working("flat widths", quiet):
+        rows = flat_table(model)
     if out is not None:
         save(out, model)
     if as_json:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .options import json_option, out_option, print_record
+from .options import json_option, out_option, print_record, quiet_option
 
 
 @click.command("import", short_help="Read other tools' results: logs, scrapes, benchmark files, tables.")
@@ -15,7 +15,10 @@ from .options import json_option, out_option, print_record
 @click.option("--columns", default=None, metavar="OURS=THEIRS,…", help="Columns of a CSV that go by other names.")
 @out_option("Write the record there as JSON, for perf predict, fit, check and diagnose.")
 @json_option
-def command(files: tuple[Path, ...], format_name: str | None, columns: str | None, out: Path | None, as_json: bool) -> None:
+@quiet_option
+def command(
+    files: tuple[Path, ...], format_name: str | None, columns: str | None, out: Path | None, as_json: bool, quiet: bool
+) -> None:
     """Read what another tool measured: acceptance with its counts and definition, and step times.
 
     K is read from what was drafted, not from a flag. Several files of one experiment become one record; two Prometheus scrapes of
@@ -29,7 +32,10 @@ def command(files: tuple[Path, ...], format_name: str | None, columns: str | Non
     """
     from sweeps.importers.merging import import_files
 
-    record, lines = import_files(files, format_name, columns)
+    from .progress import working
+
+    with working("reading", quiet):
+        record, lines = import_files(files, format_name, columns)
     for line in lines:
         click.echo(line, err=True)
     if out is not None:

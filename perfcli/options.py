@@ -16,6 +16,20 @@ LARGEST = 1_000_000_000
 json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON document on stdout.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 
+target_option = click.option(
+    "--target", default="smollm2-135m", show_default=True, help="Target model: a shipped name, a Hugging Face folder or a hub id."
+)
+draft_option = click.option(
+    "--draft", default=None, help="Drafter: a shipped name, a folder or a hub id.  [default: the target's own]"
+)
+weights_option = click.option(
+    "--weights",
+    type=click.Choice(["checkpoint", "random"]),
+    default="checkpoint",
+    show_default=True,
+    help="random: right shapes, no download; times are real, text and acceptance are not. Then a config.json or any listed model will do.",
+)
+
 
 def out_option(help_text: str) -> Callable[[F], F]:
     """The option `-o/--out` with the verb's own words."""
@@ -42,13 +56,18 @@ def integers(text: str, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def print_json(schema: str, version: int, body: dict[str, Any]) -> None:
-    """Print one JSON document: schema, version and perf_version first; `findings` always present."""
+def document_bytes(schema: str, version: int, body: dict[str, Any]) -> bytes:
+    """One JSON document: schema, version and perf_version first; `findings` always present."""
     from perfmodel.codec import encode
 
     document = {"schema": schema, "version": version, "perf_version": PROGRAM_VERSION, **body}
     document.setdefault("findings", [])
-    click.echo(encode(document), nl=False)  # bytes: JSON is UTF-8 whatever the terminal speaks
+    return encode(document)
+
+
+def print_json(schema: str, version: int, body: dict[str, Any]) -> None:
+    """Print one JSON document on stdout."""
+    click.echo(document_bytes(schema, version, body), nl=False)  # bytes: JSON is UTF-8 whatever the terminal speaks
 
 
 def print_record(record: Any) -> None:

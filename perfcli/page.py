@@ -1,8 +1,12 @@
 """The HTML page of a run folder, shared by the verbs that write one."""
 
+import shlex
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from .options import document_bytes
 
 
 def page_inputs(result: Any) -> Any:
@@ -12,19 +16,25 @@ def page_inputs(result: Any) -> Any:
     return PageInputs(
         generated_at=datetime.now(UTC),
         run=result.run,
-        step_times=result.step_times,
+        step_times=result.step_times if result.served is None else None,
         traces=tuple(result.traces.traces.values()),
-        audit=result.audit,
+        audit=result.audit if result.served is None else None,
         model=result.model,
         acceptance=result.acceptance,
         predictions=result.predictions,
         flatness=result.flatness,
-        commands=(command_line(result.run.spec), f"perf view {result.folder}", f"perf report {result.folder}"),
+        commands=(
+            command_line(result.run.spec),
+            *((f"perf view {result.folder}",) if result.served is None else ()),
+            f"perf report {result.folder}",
+        ),
     )
 
 
 def command_line(spec: Any) -> str:
     """The `perf sweep-k` command that asks for this spec."""
+    if spec.engine is not None:
+        return _engine_command(spec)
     parts = ["perf sweep-k"]
     if spec.quick:
         parts.append("--quick")
@@ -44,57 +54,67 @@ def command_line(spec: Any) -> str:
     return " ".join(parts)
 
 
-def write_page(inputs: Any, path: Path) -> None:
-    """Render the page and write it whole or not at all."""
+def _engine_command(spec: Any) -> str:
+    parts = [
+        f"perf sweep-k --engine {spec.engine} --base-url {spec.base_url}",
+        f"--target {spec.target}",
+        f"--draft {spec.draft}",
+    ]
+    if spec.launch is not None:
+        sizes = ",".join(map(str, spec.block_sizes))
+        parts += [
+            f"--launch {shlex.quote(spec.launch)}",
+            f"--max {max(spec.block_sizes)}" if spec.choose else f"--points {sizes}",
+        ]
+    parts += [f"--task {','.join(spec.tasks)}", f"--concurrency {','.join(map(str, spec.batches))}"]
+    if spec.dtype != "unknown":
+        parts.append(f"--dtype {spec.dtype}")
+    if spec.prompts_file is not None:
+        parts.append(f"--prompts {spec.prompts_file}")
+    return " ".join(parts)
+
+
+def write_page(inputs: Any, path: Path, form: str = "html") -> None:
+    """Write the page in one of its forms, whole or not at all."""
     from perfmodel.codec import write_atomic
-    from reports.page import render
 
-    write_atomic(path, render(inputs).encode())
+    write_atomic(path, page_bytes(inputs, form))
 
 
-def records_inputs(paths: tuple[Path, ...]) -> Any:
-    """What a page is made from when single records are given. Raises `InputError` for two of one kind."""
-    from perfmodel.codec import SCHEMAS, load_any
-    from perfmodel.errors import InputError
-    from perfmodel.records import (
-        AcceptanceSet,
-        Audit,
-        FittedModel,
-        KPrediction,
-        PredictionSet,
-        Run,
-        StepTimes,
-        TraceSet,
-        TraceTimings,
-    )
-    from reports.inputs import PageInputs
+def page_bytes(inputs: Any, form: str) -> bytes:
+    """The page as `html`, `md`, `csv` or `json`."""
+    from reports.page import content, html
+    from reports.plain import csv_text, document, markdown
 
-    fields = {
-        Run: "run",
-        StepTimes: "step_times",
-        Audit: "audit",
-        FittedModel: "model",
-        AcceptanceSet: "acceptance",
-        PredictionSet: "predictions",
-    }
-    found: dict[str, Any] = {}
-    traces: list[Any] = []
+    if form == "json":
+        return document_bytes("perf.report", 1, document(inputs))
+    if form == "csv":
+        return csv_text(inputs).encode()
+    return (markdown if form == "md" else html)(content(inputs)).encode()
+
+
+def records_inputs(paths: tuple[Path, ...], options: str = "") -> Any:
+    """What a page is made from when files and folders of records are given, in any mix. Raises `InputError`."""
+    from reports.gathering import gather
+
+    commands = (f"perf report {' '.join(map(str, paths))}{options}",)
+    return gather(tuple(read_records(paths)), datetime.now(UTC), commands)
+
+
+RUN_RECORDS = ("run.json", "timings.json", "traces.json", "audit.json", "model.json", "acceptance.json", "prediction.json")
+"""The records of a run folder, in the order of work."""
+
+
+def read_records(paths: tuple[Path, ...]) -> Iterator[tuple[str, Any]]:
+    """The records of files and run folders by name; a folder's carry its name where there are several sources."""
+    from perfmodel.codec import load_any
+    from sweeps.folder import read_result
+
     for path in paths:
-        record = load_any(path)
-        if isinstance(record, TraceSet):
-            traces += record.traces.values()
+        if not path.is_dir():
+            yield path.name, load_any(path)
             continue
-        if isinstance(record, TraceTimings):
-            traces.append(record)
-            continue
-        if isinstance(record, KPrediction):
-            record = PredictionSet(here=(record,))
-        field = fields.get(type(record))
-        if field is None:
-            raise InputError(f"{path} holds {SCHEMAS[type(record)][0]}, which no page shows", "give the records of a run")
-        if field in found:
-            raise InputError(f"{path} is a second {SCHEMAS[type(record)][0]}", "one page shows one run")
-        found[field] = record
-    return PageInputs(
-        generated_at=datetime.now(UTC), traces=tuple(traces), commands=(f"perf report {' '.join(map(str, paths))}",), **found
-    )
+        read_result(path)  # refuses what is no finished run, with the reason
+        for name in RUN_RECORDS:
+            if (path / name).is_file():
+                yield name if len(paths) == 1 else f"{path.name}-{name}", load_any(path / name)

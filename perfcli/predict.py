@@ -113,7 +113,7 @@ def command(
         usd_per_hour=price,
     )
     found = answer(question)
-    settings = None if emit is None else _settings(emit, found)
+    settings = None if emit is None else _settings(emit, found, target, draft)
     if profile_out is not None:
         _write_profile(profile_out, found)
     if out is not None:
@@ -129,8 +129,10 @@ def command(
         _show(found)
 
 
-def _settings(engine: str, found: Any) -> str:
+def _settings(engine: str, found: Any, target: str, draft: str | None) -> str:
+    """The settings for an engine, naming the models as it can load them: by hub id, where there is no doubt which."""
     from perfmodel.errors import InputError
+    from perfmodel.modelspec import hub_id, load_model
     from perfmodel.settings import snippet
     from reports.prediction_text import why_this_k
 
@@ -140,11 +142,12 @@ def _settings(engine: str, found: Any) -> str:
     first = predictions[0]
     if not (first.target and (first.draft or first.best.block_size == 1)):
         raise InputError("settings name the target and the drafter, and these are unknown here", "use --hardware or --model")
+    asked = {load_model(name).name: name for name in (target, draft) if name is not None}
     return snippet(
         engine,
         block_size=first.best.block_size,
-        target=first.target,
-        draft=first.draft,
+        target=hub_id(asked.get(first.target, first.target)) or first.target,
+        draft=hub_id(asked.get(first.draft, first.draft)) or first.draft,
         why=why_this_k(first),
         method="eagle3" if found.drafting == "sequential" else "dflash",
         by_batch={prediction.batch: prediction.best.block_size for prediction in predictions},

@@ -25,6 +25,18 @@ class BarReporter:
 
 
 @contextmanager
+def working(message: str, quiet: bool) -> Iterator[None]:
+    """A moving bar with the time so far, for one piece of work that cannot say how far it is; gone when it ends."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        bars.add_task(message, total=None)
+        yield
+
+
+@contextmanager
 def progress_bars(quiet: bool) -> Iterator[Reporter]:
     """A reporter of progress while inside; silent with `quiet` or when stderr is not a terminal."""
     if quiet or not sys.stderr.isatty():

@@ -25,6 +25,7 @@ class Source:
     target: Any
     draft: Any
     dtype: str
+    findings: tuple[Any, ...] = ()
 
 
 def read_source(source: Path, hardware: str | None, target: str | None, draft: str | None, dtype: str | None) -> Source:
@@ -41,4 +42,5 @@ def read_source(source: Path, hardware: str | None, target: str | None, draft: s
         target=load_model(target) if target else run and run.target,
         draft=load_model(draft) if draft else run and run.draft,
         dtype=dtype or (run.spec.dtype if run else "bfloat16"),
+        findings=times.findings,
     )

@@ -115,6 +115,7 @@ def command(
         store = RunStore(out)
         spec = store.read_spec()
     elif engine is not None:
+        _refuse(("weights", "batch", "context", "repeats", "hardware"), "is about our own loop and not about a server")
         spec = make_engine_spec(
             engine=engine,
             base_url=base_url,
@@ -131,9 +132,8 @@ def command(
             quick=quick,
         )
         store = RunStore(out or _default_folder(spec.target))
-    elif launch is not None:
-        raise InputError("--launch is about a server, and no --engine is named", "add --engine openai")
     else:
+        _refuse(("base_url", "launch", "launch_limit", "concurrency"), "is about a server, and no --engine is named")
         spec = make_spec(
             maximum=maximum,
             points=integers(points, "--points") if points else None,
@@ -158,6 +158,14 @@ def command(
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _refuse(options: tuple[str, ...], why: str) -> None:
+    from perfmodel.errors import InputError
+
+    for option in options:
+        if _said(option) is not None:
+            raise InputError(f"--{option.replace('_', '-')} {why}", "see perf sweep-k --help")
 
 
 def _said(option: str) -> Any:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .options import json_option, print_json
+from .options import json_option, print_json, quiet_option
 from .source import add_table_help, read_source
 
 
@@ -15,8 +15,15 @@ from .source import add_table_help, read_source
 @click.option("--draft", default=None, help="Drafter, where SOURCE stands alone.")
 @click.option("--dtype", default=None, help="Dtype, where SOURCE stands alone.  [default: the run's, else bfloat16]")
 @json_option
+@quiet_option
 def command(
-    paths: tuple[Path, ...], hardware: str | None, target: str | None, draft: str | None, dtype: str | None, as_json: bool
+    paths: tuple[Path, ...],
+    hardware: str | None,
+    target: str | None,
+    draft: str | None,
+    dtype: str | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Predict every timing of SOURCE and print predicted against measured.
 
@@ -31,11 +38,14 @@ def command(
     """
     if not 1 <= len(paths) <= 2:
         raise click.UsageError("give a SOURCE of timings, and before it a MODEL if there is one")
-    document = (
-        _by_model(*paths, hardware, target or draft or dtype)
-        if len(paths) == 2
-        else _left_out(paths[0], hardware, target, draft, dtype)
-    )
+    from .progress import working
+
+    with working("validating", quiet):
+        document = (
+            _by_model(*paths, hardware, target or draft or dtype)
+            if len(paths) == 2
+            else _left_out(paths[0], hardware, target, draft, dtype)
+        )
     if as_json:
         print_json("perf.validation", 1, document)
         return
@@ -50,12 +60,14 @@ def _by_model(model: Path, source: Path, hardware: str | None, other: str | None
     from perfmodel.codec import load
     from perfmodel.hardware import load_hardware
     from perfmodel.records import FittedModel
+    from perfmodel.stepmodel import checked
     from perfmodel.transfer import transfer
     from sweeps.validation import validate
 
     if other is not None:
         raise click.UsageError("--target, --draft and --dtype belong to a SOURCE alone; a MODEL knows its own")
-    fitted = load(model / "model.json" if model.is_dir() else model, FittedModel)
+    path = model / "model.json" if model.is_dir() else model
+    fitted = checked(load(path, FittedModel), str(path))
     points = read_source(source, None, None, None, None).points
     chip = None if hardware is None else load_hardware(hardware)
     if chip is None or (fitted.hardware is not None and chip.label == fitted.hardware.label):

@@ -1,8 +1,11 @@
 """`perf view`: TensorBoard's profile viewer on a run's trace."""
 
+import sys
 from pathlib import Path
 
 import click
+
+from .options import json_option, print_json
 
 
 @click.command("view", short_help="Open a run's trace in TensorBoard's profile viewer.")
@@ -10,8 +13,11 @@ import click
 @click.option(
     "--port", default=6006, show_default=True, type=click.IntRange(0, 65535), help="Port on this machine; 0 takes a free one."
 )
-def command(run: Path, port: int) -> None:
+@json_option
+def command(run: Path, port: int, as_json: bool) -> None:
     """Serve a run's XProf captures in TensorBoard on this machine, and say the address. Ctrl-C ends it.
+
+    With --json the address is one document on stdout, printed as soon as TensorBoard answers.
 
     \b
     Example:
@@ -19,4 +25,11 @@ def command(run: Path, port: int) -> None:
     """
     from profiling.view import serve
 
-    serve(run, port, say=lambda line: click.echo(line, err=True))
+    def say(url: str) -> None:
+        if as_json:
+            print_json("perf.view", 1, {"run": str(run), "url": url})
+            sys.stdout.flush()
+        else:
+            click.echo(f"TensorBoard shows {run} at {url} (Ctrl-C ends it)", err=True)
+
+    serve(run, port, say)

@@ -16,7 +16,7 @@ import numpy as np
 from . import catalogue, codec
 from .errors import InputError
 from .imported import imported_profiles
-from .meanlength import check_points
+from .meanlength import check_points, contradictions
 from .records import AcceptanceProfile, AcceptanceSet, Finding, Imported
 from .records.acceptance import Drafting
 from .speculation import is_speculation_profile, read_profile
@@ -58,6 +58,9 @@ __all__ = [
     "tau_pooled",
     "tau_source",
 ]
+
+LARGEST_BLOCK = 65_536
+"""No block is wider: a file that says so is damaged."""
 
 _FEW_PROMPTS = 8
 _DEFINITION = "survival[i-1] = P(at least i drafts accepted); anchor and bonus excluded; last steps of answers censored"
@@ -239,7 +242,7 @@ def from_tau_points(
         drafting=drafting,
         source="given as mean acceptance lengths",
         definition="mean committed tokens per step, bonus included, at each block size",
-        findings=(finding,),
+        findings=(finding, *contradictions(checked)),
     )
 
 
@@ -333,9 +336,10 @@ def load_profile(name: str) -> AcceptanceProfile:
         return shipped[name]
     members = catalogue.groups().get(name)
     if members is None:
-        close = difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
+        alike = [known for known in names() if known.rpartition("/")[2] == name.lower()]
+        close = alike[:3] or difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(close)}?" if close else "`perf list acceptance` shows what ships"
-        raise InputError(f"there is no acceptance profile named {name!r}", hint)
+        raise InputError(f"there is no file and no acceptance profile named {name[:120]!r}", hint)
     return pool([shipped[member] for member in members], name, name.rpartition("/")[2])
 
 
@@ -361,9 +365,21 @@ def load_acceptance(path: Path) -> tuple[AcceptanceProfile, ...]:
                 f"{path}: {profile.name} has {len(profile.survival)} positions at block size {profile.block_size}",
                 "a block of K has K − 1 drafts; the file may be edited",
             )
+        _check_counts(profile, f"{path}: {profile.name}")
         if profile.tau_points and profile.tau_points != check_points(profile.tau_points):
             raise InputError(f"{path}: {profile.name} has mean lengths out of order", "the file may be edited")
     return profiles
+
+
+def _check_counts(profile: AcceptanceProfile, where: str) -> None:
+    """Raises `InputError` for counts that no decoder can have: a block beyond any, steps outside the block, negative numbers."""
+    if profile.block_size > LARGEST_BLOCK or (profile.trained_block_size or 1) > LARGEST_BLOCK:
+        raise InputError(f"{where} names a block size beyond {LARGEST_BLOCK:,}", "the file may be edited")
+    if profile.committed:
+        _check_committed(profile.committed, profile.last_step_cut, profile.block_size)
+    for known in (profile.num_steps, profile.num_prompts, *profile.at_risk):
+        if known is not None and not 0 <= known < 1e15:
+            raise InputError(f"{where} has a count of {known:g}", "counts start at 0; the file may be edited")
 
 
 def resolve(text: str) -> tuple[AcceptanceProfile, ...]:

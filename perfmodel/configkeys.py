@@ -17,30 +17,51 @@ BLOCK_SCALE_BITS = 32.0
 """Width of the scale of a block of FP8 weights, unless the config says `ue8m0` (8 bits)."""
 
 
+LARGEST = 1_000_000_000
+"""No dimension is larger, and products of a few of these still fit a float."""
+
+
 def section(config: Config, key: str) -> Config:
     """A nested object, empty where the key is absent. Raises `InputError` when it is something else."""
     nested = config.get(key) or {}
     if not isinstance(nested, Mapping):
-        raise InputError(f"`{key}` must be an object, not {nested!r}", "the config may be damaged")
+        raise InputError(f"`{key}` must be an object, not {_shown(nested)}", "the config may be damaged")
     return nested
 
 
 def count(config: Config, key: str, name: str) -> int:
     """A positive whole number. Raises `InputError` naming model and key."""
     value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not _is_count(value, 1):
         raise InputError(
-            f"{name}: `{key}` must be a positive whole number, not {value!r}", "the config is incomplete or of another kind"
+            f"{name}: `{key}` must be a positive whole number, not {_shown(value)}",
+            "the config is incomplete or of another kind",
         )
-    return value
+    return int(value)
+
+
+def count_or_zero(config: Config, key: str, name: str) -> int:
+    """A whole number, 0 where the key is absent. Raises `InputError` naming model and key."""
+    value = config.get(key)
+    if value is not None and not _is_count(value, 0):
+        raise InputError(f"{name}: `{key}` must be a whole number, not {_shown(value)}", "the config may be damaged")
+    return int(value or 0)
 
 
 def counts(config: Config, key: str, name: str, least: int = 0) -> tuple[int, ...]:
     """A list of whole numbers of at least `least`. Raises `InputError` naming model and key."""
     values = config.get(key)
-    if not isinstance(values, list) or not all(isinstance(value, int) and value >= least for value in values):
-        raise InputError(f"{name}: `{key}` must be a list of whole numbers, not {values!r}", "the config may be damaged")
+    if not isinstance(values, list) or not all(_is_count(value, least) for value in values):
+        raise InputError(f"{name}: `{key}` must be a list of whole numbers, not {_shown(values)}", "the config may be damaged")
     return tuple(values)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
 
 
 def storage_bits(config: Config, name: str) -> dict[str, Any]:
@@ -65,7 +86,10 @@ def _quantised_bits(quantization: Config, method: Any, name: str) -> float:
         block = quantization.get("weight_block_size")
         if not block:
             return 8.0
-        rows, columns = counts(quantization, "weight_block_size", name, 1)
+        sides = counts(quantization, "weight_block_size", name, 1)
+        if len(sides) != 2:
+            raise InputError(f"{name}: `weight_block_size` must hold two numbers, not {len(sides)}", "the config may be damaged")
+        rows, columns = sides
         scale_bits = 8.0 if quantization.get("scale_fmt") == "ue8m0" else BLOCK_SCALE_BITS
         return 8.0 + scale_bits / (rows * columns)
     if method in ("gptq", "awq"):
@@ -76,7 +100,7 @@ def _quantised_bits(quantization: Config, method: Any, name: str) -> float:
         groups = section(quantization, "config_groups")
         weights = section(section(groups, next(iter(groups), "")), "weights")
         bits = count(weights, "num_bits", name)
-        return bits + (16 / weights["group_size"] if weights.get("group_size") else 0.0)
+        return bits + (16 / count(weights, "group_size", name) if weights.get("group_size") else 0.0)
     if method == "modelopt" and "FP4" in str(quantization.get("quant_algo", "")).upper():
         return 4 + 8 / NVFP4_BLOCK
     if method == "modelopt" and "FP8" in str(quantization.get("quant_algo", "")).upper():

@@ -21,6 +21,7 @@ from .layercost import (
     weight_element_bytes,
 )
 from .records import ModelSpec
+from .records.model import BlockMixing
 
 LOGIT_BYTES = 4.0
 """Logits are float32 whatever the weights are."""
@@ -66,7 +67,7 @@ def _block(target: ModelSpec, draft: ModelSpec, sizes: Sizes, dtype: str) -> Cos
     vocab_size = target.vocab_size if draft.borrows_head else (draft.draft_vocab_size or draft.vocab_size)
     rows = sizes.batch * num_drafts
     cost = body + embedding_cost(target, block.tokens, dtype) + head_cost(owner, vocab_size, rows, dtype)
-    cost = cost + _correction(draft, vocab_size, sizes, dtype)
+    cost = cost + _correction(draft, vocab_size, sizes, dtype) + _convolutions(draft, block, dtype)
     return cost.scaled(np.where(slots > 0, 1.0, 0.0))
 
 
@@ -74,8 +75,10 @@ def _correction(draft: ModelSpec, vocab_size: int, sizes: Sizes, dtype: str) -> 
     """What is added to the block's logits from left to right, its weights read again for every draft.
 
     DSpark: a row of the previous token times a matrix [rank, vocabulary]. Domino: a GRU over the drafts so far, whose state and the
-    slot's hidden state go through a layer of `rank` to the vocabulary.
+    slot's hidden state go through a layer of `rank` to the vocabulary. DFlash 2: see `_selector`.
     """
+    if draft.mixing is not None:
+        return _selector(draft, draft.mixing, sizes, dtype)
     if not draft.correction_rank:
         return CostArrays()
     rank, state, hidden = draft.correction_rank, draft.correction_state, draft.hidden_size
@@ -89,6 +92,48 @@ def _correction(draft: ModelSpec, vocab_size: int, sizes: Sizes, dtype: str) -> 
         weight_bytes=num_drafts * matrices * weight_element_bytes(draft, dtype) + rows * rank * dtype_bytes(dtype),
         activation_bytes=rows * 2 * vocab_size * LOGIT_BYTES,
     )
+
+
+def _selector(draft: ModelSpec, mixing: BlockMixing, sizes: Sizes, dtype: str) -> CostArrays:
+    """DFlash 2's choice from left to right: a projection of every slot to `rank`, then per draft the code of the token before
+    times it, against the codes of the slot's candidates; of both code books only these rows are read.
+    """
+    rank, candidates, hidden = draft.correction_rank, mixing.num_candidates, draft.hidden_size
+    num_drafts = sizes.queries - 1
+    rows, wide = sizes.batch * num_drafts, dtype_bytes(dtype)
+    projection = np.where(num_drafts > 0, hidden * rank * weight_element_bytes(draft, dtype), 0.0)
+    return CostArrays(
+        flops=rows * (2.0 * hidden * rank + rank + 2.0 * candidates * rank),
+        weight_bytes=projection + rows * (1 + candidates) * rank * wide,
+        activation_bytes=rows * (hidden + 2 * rank) * wide,
+    )
+
+
+def _convolutions(draft: ModelSpec, block: Sizes, dtype: str) -> CostArrays:
+    """DFlash 2's two convolutions around each of a layer's two branches; their kernels' changing part is a product of its own."""
+    mixing = draft.mixing
+    if mixing is None:
+        return CostArrays()
+    hidden, branches = draft.hidden_size, 2 * draft.num_layers
+    coefficients = 2 * mixing.taps * (hidden // mixing.group_size)
+    kernel, base = hidden * coefficients, 2 * mixing.taps * hidden
+    wide = dtype_bytes(dtype)
+    return CostArrays(
+        flops=2.0 * block.tokens * branches * (kernel + base),
+        weight_bytes=branches * (kernel * weight_element_bytes(draft, dtype) + base * wide) + 0.0 * block.tokens,
+        activation_bytes=block.tokens * branches * (5 * hidden + 2 * coefficients) * wide,
+    )
+
+
+def correction_weights(draft: ModelSpec) -> int:
+    """Weights that a relative of DFlash holds beside layers, fusion and head: code books, corrections, convolutions."""
+    rank, state, hidden = draft.correction_rank, draft.correction_state, draft.hidden_size
+    vocab_size = draft.draft_vocab_size or draft.vocab_size
+    if draft.mixing is not None:
+        per_branch = 2 * draft.mixing.taps * hidden * (1 + hidden // draft.mixing.group_size)
+        return 2 * draft.num_layers * per_branch + hidden * rank + 2 * vocab_size * rank
+    recurrent = 3 * state * (hidden + state) + (hidden + state) * rank if state else vocab_size * rank
+    return recurrent + vocab_size * rank if rank else 0
 
 
 def _chained(draft: ModelSpec, sizes: Sizes, dtype: str) -> CostArrays:

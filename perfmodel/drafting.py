@@ -17,6 +17,7 @@ from .records.acceptance import Drafting
 from .stepgrid import StepGrid
 from .steptime import StepSeconds
 from .survival import Array, Whole
+from .transfer import OVERHEAD_SPREAD
 
 _SEQUENTIAL_KINDS = ("eagle3",)
 
@@ -109,7 +110,8 @@ def with_drafter(model: FittedModel, draft: ModelSpec) -> FittedModel:
     """A model fitted to verify passes alone, with a drafter priced by the same law.
 
     Its passes keep the verify pass's efficiencies; its fixed time is the verify pass's by number of layers, since where that is
-    large it is the launching of each layer's kernels. Raises `InputError` for a model that knows no target.
+    large it is the launching of each layer's kernels. That is a guess, so its draws are as wide as those of a fixed time that was
+    moved to another chip. Raises `InputError` for a model that knows no target.
     """
     if model.target is None:
         raise InputError("this model knows no target, so no drafter can be priced", "give --draft-ms, or fit with --target")
@@ -118,8 +120,9 @@ def with_drafter(model: FittedModel, draft: ModelSpec) -> FittedModel:
     note = f"not measured: the verify pass's fixed time by number of layers ({draft.num_layers} of {model.target.num_layers})"
     parameters, draws = dict(model.parameters), list(model.draws)
     place = list(model.parameters).index("overhead_s")
+    spread = np.exp(OVERHEAD_SPREAD * np.random.default_rng(0).standard_normal(len(draws)))
     for name in ("draft_overhead_s", "commit_overhead_s"):
         if name not in parameters:
             parameters[name] = Parameter(value=share * launch.value, stderr=None, unit="s", identified=False, note=note)
-            draws = [(*draw, share * draw[place]) for draw in draws]
+            draws = [(*draw, share * draw[place] * factor) for draw, factor in zip(draws, spread.tolist(), strict=True)]
     return msgspec.structs.replace(model, draft=draft, parameters=parameters, draws=tuple(draws), correlations=())

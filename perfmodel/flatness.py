@@ -26,17 +26,20 @@ TOLERANCES = (0.05, 0.10, 0.25)
 WEIGHT_BITS = (16.0, 8.0, 4.5)
 """Widths at which weights are stored in practice: as computed, one byte, four bits with their scales."""
 
+WIDEST = 65_536
+"""Largest K that is looked at: wider than any block, and few enough to price each."""
+
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def flatness(model: FittedModel, batch: int = 1, context: int = 0) -> Flatness:
     """Flat widths in K at one batch and context, each with a 95 % interval, the knee in tokens, and the cause.
 
-    The search ends at the widest step that was fitted: a width equal to `limit` means "at least".
+    The search ends at the widest step that was fitted, `WIDEST` at most: a width equal to `limit` means "at least".
     """
     if batch < 1 or context < 0:
         raise InputError(f"batch {batch}, context {context} is no step", "batch starts at 1, context at 0")
-    limit = max(model.fitted_range.tokens[1] // batch, 2)
+    limit = min(max(model.fitted_range.tokens[1] // batch, 2), WIDEST)
     sizes = Sizes(np.asarray(float(batch)), np.arange(1.0, limit + 1.0), np.asarray(float(context)))
     work = model_grid_work(model, VERIFY, sizes)
     values, draws = values_of(model), draws_of(model)

@@ -8,7 +8,7 @@ captured graphs); what does not fit here does not fit at all.
 import numpy as np
 
 from .cost import step_costs
-from .draftcost import embedding_cost, head_cost
+from .draftcost import correction_weights, embedding_cost, head_cost
 from .layercost import CostArrays, Sizes, dtype_bytes, layers_cost
 from .parallel import split
 from .phases import VERIFY
@@ -60,7 +60,8 @@ def _weights(spec: ModelSpec, dtype: str) -> CostArrays:
     body = layers_cost(spec, everything, causal=False, writes_cache=False, dtype=dtype)
     vocab_size = spec.draft_vocab_size or spec.vocab_size
     own = CostArrays() if spec.borrows_head else head_cost(spec, vocab_size, 1.0, dtype)
-    return CostArrays(weight_bytes=body.weight_bytes + fused * dtype_bytes(dtype) + own.weight_bytes)
+    beside = fused + correction_weights(spec)
+    return CostArrays(weight_bytes=body.weight_bytes + beside * dtype_bytes(dtype) + own.weight_bytes)
 
 
 def _cache(spec: ModelSpec, batch: int, context: int, dtype: str) -> CostArrays:

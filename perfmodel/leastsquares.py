@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from .records import Hardware
 from .stepmodel import Prior, Values, Work, seconds
@@ -226,6 +225,8 @@ def _optimise(
     if not free:
         errors = log_errors(problem, fixed) / sigma
         return dict(fixed), np.zeros((errors.size, 0)), float(np.sum(errors**2)) / 2
+    from scipy.optimize import least_squares  # here: it takes longer to import than a prediction to make
+
     low = np.array([knob.encode(knob.low) for knob in free])
     high = np.array([knob.encode(knob.high) for knob in free])
     margin = 1e-6 * (high - low)

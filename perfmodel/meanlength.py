@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
 
 from .errors import InputError
+from .records import Finding
 from .survival import Array
 
 Points = tuple[tuple[int, float], ...]
+
+_ROUNDING = 0.02
+"""Gain per draft that rounding and sampling of mean lengths may feign."""
 
 
 def check_points(points: Sequence[tuple[int, float]]) -> Points:
@@ -40,6 +43,29 @@ def check_points(points: Sequence[tuple[int, float]]) -> Points:
     return tuple(sorted(checked.items()))
 
 
+def contradictions(points: Points) -> tuple[Finding, ...]:
+    """A warning where no one survival curve has these mean lengths: τ falls with K, or gains more per draft than before.
+
+    τ(K) = 1 + Σ S_i with S_i between 0 and 1 that never rises, so the gain per draft lies in 0 … 1 and never grows.
+    """
+    gains = [(right_tau - left_tau) / (right - left) for (left, left_tau), (right, right_tau) in pairwise(points)]
+    for index, gain in enumerate(gains):
+        before = gains[index - 1] if index else 1.0
+        if -_ROUNDING <= gain <= before + _ROUNDING:
+            continue
+        (left, left_tau), (right, right_tau) = points[index : index + 2]
+        said = "falls" if gain < 0 else f"gains {gain:.2g} per draft, after {before:.2g} before,"
+        return (
+            Finding(
+                code="mean-lengths-disagree",
+                severity="warning",
+                message=f"τ {said} from τ({left}) = {left_tau:g} to τ({right}) = {right_tau:g}: no one survival curve does that",
+                hint="they may come from different runs or drafters; check that each counts the bonus and belongs to its K",
+            ),
+        )
+    return ()
+
+
 def log_shape(survival: Array, num_positions: int) -> Array:
     """log S_i at positions 1 … num_positions; beyond the measured ones it goes on with its mean slope over the second half."""
     measured = np.log(np.maximum(survival[:num_positions], 1e-12))
@@ -55,6 +81,8 @@ def _shape_tau(shape: Array, power: float) -> Array:
 
 
 def _fit_power(shape: Array, points: Points) -> float:
+    from scipy.optimize import brentq, minimize_scalar  # here: it takes longer to import than a prediction to make
+
     blocks = np.array([block for block, _ in points[1:]])
     taus = np.array([tau for _, tau in points[1:]])
 

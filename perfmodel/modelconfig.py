@@ -2,16 +2,16 @@
 
 Targets: dense and mixture-of-experts decoders with grouped heads (Llama, Mistral, Qwen2, Qwen3), hybrids whose layers are mostly
 gated delta rule (Qwen3-Next, Qwen3.5), latent attention (DeepSeek-V3), and windowed attention with pooled rows (DeepSeek-V4).
-Drafters: DFlash in four layouts, its relatives DFlare, Domino and DSpark, EAGLE-3 and P-EAGLE. Vision towers and multi-token
+Drafters: DFlash in four layouts, DFlash 2, their relatives DFlare, Domino and DSpark, EAGLE-3 and P-EAGLE. Vision towers and multi-token
 prediction heads that a config also lists take no part in a target's text step and are not counted.
 """
 
 from typing import Any
 
-from .configkeys import Config, count, counts, section, storage_bits
+from .configkeys import Config, count, count_or_zero, counts, section, storage_bits
 from .errors import InputError
 from .records import ModelSpec
-from .records.model import CompressedAttention, DrafterKind, LatentAttention, LinearAttention
+from .records.model import BlockMixing, CompressedAttention, DrafterKind, LatentAttention, LinearAttention
 
 _HEAD_DIM_BY_DEFINITION = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3")
 """Architectures that define head_dim as hidden size over heads when their config leaves it out."""
@@ -37,6 +37,7 @@ _COMPRESSED = ("DeepseekV4ForCausalLM",)
 _BLOCK_DRAFTERS: dict[str, DrafterKind] = {
     "DFlashDraftModel": "dflash",
     "QwenDFlashDraftModel": "dflash",
+    "DFlash2DraftModel": "dflash2",
     "QwenDFlareDraftModel": "dflare",
     "DFlareDraftModel": "dflare",
     "DominoDraftModel": "domino",
@@ -54,10 +55,16 @@ _INDEXED_RATIO = 4
 _UNPRICED = {
     "mamba_d_state": "state-space layers",
     "conv_L_cache": "convolution layers",
-    "conv_kernel_size": "the DFlash 2 convolution",
-    "selector_rank": "the DFlash 2 selector",
 }
 """Config keys that announce work this model does not price → what they stand for."""
+
+_DFLASH2 = {
+    "conv_kernel_size": "the DFlash 2 convolution",
+    "conv_group_size": "the DFlash 2 convolution",
+    "selector_rank": "the DFlash 2 selector",
+    "selector_top_k": "the DFlash 2 selector",
+}
+"""Keys of DFlash 2, which belong to a DFlash drafter alone → what they stand for."""
 
 _LATENT_SPARSE = {"index_topk": "sparse attention with an indexer"}
 
@@ -67,6 +74,8 @@ def from_config(config: Config, name: str, source: str = "config.json") -> Model
     architecture = _architecture(config)
     nested = section(config, "dflash_config")
     unpriced = _UNPRICED if architecture in _COMPRESSED else _UNPRICED | _LATENT_SPARSE
+    if _BLOCK_DRAFTERS.get(architecture) not in ("dflash", "dflash2"):
+        unpriced = unpriced | _DFLASH2
     for part in (config, nested, section(config, "text_config")):
         for key, meaning in unpriced.items():
             if part.get(key) not in (None, False, 0):
@@ -109,7 +118,7 @@ def _body(config: Config, name: str, head_dim: int) -> dict[str, Any]:
     kv_heads = count(config, "num_key_value_heads", name) if "num_key_value_heads" in config else heads
     if heads % kv_heads:
         raise InputError(f"{name}: {heads} heads cannot share {kv_heads} key-value heads", "the config may be damaged")
-    only_experts = config.get("intermediate_size") is None and (config.get("moe_intermediate_size") or 0) > 0
+    only_experts = config.get("intermediate_size") is None and bool(config.get("moe_intermediate_size"))
     return {
         "hidden_size": count(config, "hidden_size", name),
         "num_layers": count(config, "num_hidden_layers", name),
@@ -133,6 +142,8 @@ def _layer_types(config: Config, num_layers: int, name: str) -> list[str] | None
         if config.get("use_sliding_window") and config.get("sliding_window"):
             raise InputError(f"{name} uses a sliding window without `layer_types`", "say which layers are windowed")
         return None
+    if not isinstance(layer_types, list):
+        raise InputError(f"{name}: `layer_types` must be a list, one entry per layer", "the config may be damaged")
     unknown = sorted(set(map(str, layer_types)) - {"full_attention", "sliding_attention", "linear_attention"})
     if unknown:
         raise InputError(f"{name} has layers of type {', '.join(unknown)}, not priced here", "use a model with plain attention")
@@ -170,13 +181,16 @@ def _experts(config: Config, name: str) -> dict[str, Any]:
         if config.get(key, 1) != 1:
             raise InputError(f"{name}: `{key}` other than 1 is not priced here", "list dense layers in mlp_only_layers")
     width = count(config, "moe_intermediate_size", name)
-    shared = config.get("shared_expert_intermediate_size") or width * (config.get("n_shared_experts") or 0)
+    shared = count_or_zero(config, "shared_expert_intermediate_size", name) or width * count_or_zero(
+        config, "n_shared_experts", name
+    )
+    dense = len(counts(config, "mlp_only_layers", name)) if config.get("mlp_only_layers") else 0
     return {
         "num_experts": count(config, routed, name),
         "num_experts_per_token": count(config, "num_experts_per_tok", name),
         "moe_intermediate_size": width,
-        "shared_expert_intermediate_size": int(shared),
-        "num_dense_layers": len(config.get("mlp_only_layers") or []) + (config.get("first_k_dense_replace") or 0),
+        "shared_expert_intermediate_size": shared,
+        "num_dense_layers": dense + count_or_zero(config, "first_k_dense_replace", name),
     }
 
 
@@ -249,25 +263,30 @@ def _block_drafter(config: Config, nested: Config, name: str, source: str, archi
     K, anchor included, is one more.
     """
     kind = _BLOCK_DRAFTERS[architecture]
+    own = {key: nested.get(key, config.get(key)) for key in _DFLASH2}
+    if any(value is not None for value in own.values()):
+        kind = "dflash2"
     network = section(config, "transformer_layer_config") or config
-    layer_ids = nested.get("target_layer_ids", config.get("target_layer_ids"))
-    if layer_ids is None and config.get("aux_hidden_state_layer_ids") is not None:
-        layer_ids = [layer - 1 for layer in config["aux_hidden_state_layer_ids"]]
+    listed = {"target_layer_ids": nested.get("target_layer_ids", config.get("target_layer_ids"))}
+    if listed["target_layer_ids"] is None and config.get("aux_hidden_state_layer_ids") is not None:
+        layer_ids = tuple(layer - 1 for layer in counts(config, "aux_hidden_state_layer_ids", name, 1))
+    else:
+        layer_ids = counts(listed, "target_layer_ids", name) if listed["target_layer_ids"] else ()
     if not layer_ids:
         raise InputError(f"{name} names no target layers (`target_layer_ids`)", "the drafter's feature width depends on them")
     block_size = nested.get("block_size", config.get("block_size"))
     stated = nested.get("sample_from_anchor", config.get("sample_from_anchor", nested.get("shift_label", False)))
     shifted = bool(stated) or kind == "dspark"
     body = _body(network, name, _head_dim(network, name, architecture))
-    draft_vocab = config.get("draft_vocab_size")
+    draft_vocab = count_or_zero(config, "draft_vocab_size", name) or None
     return ModelSpec(
         name=name,
         role="draft",
         drafter=kind,
         qk_norm=True,
         block_size=count({"block_size": block_size}, "block_size", name) + shifted,
-        target_layer_ids=tuple(layer_ids),
-        target_hidden_size=config.get("target_hidden_size") or body["hidden_size"],
+        target_layer_ids=layer_ids,
+        target_hidden_size=count_or_zero(config, "target_hidden_size", name) or body["hidden_size"],
         draft_vocab_size=draft_vocab if draft_vocab != body["vocab_size"] else None,
         borrows_head=draft_vocab is None or draft_vocab == body["vocab_size"],
         sample_from_anchor=shifted,
@@ -275,12 +294,18 @@ def _block_drafter(config: Config, nested: Config, name: str, source: str, archi
         **body,
         **_mixers(network, body["num_layers"], name),
         **storage_bits(config, name),
-        **_correction(nested, kind, name),
+        **_correction({**nested, **own}, kind, name, body["hidden_size"]),
     )
 
 
-def _correction(nested: Config, kind: DrafterKind, name: str) -> dict[str, Any]:
-    """Widths of what a relative of DFlash adds to its logits from left to right."""
+def _correction(nested: Config, kind: DrafterKind, name: str, hidden_size: int) -> dict[str, Any]:
+    """Widths of what a relative of DFlash adds to its logits from left to right, and of DFlash 2's convolutions."""
+    if kind == "dflash2":
+        taps, group_size, rank, num_candidates = (count(nested, key, name) for key in _DFLASH2)
+        if hidden_size % group_size:
+            raise InputError(f"{name}: conv_group_size {group_size} does not divide {hidden_size}", "the config may be damaged")
+        mixing = BlockMixing(taps=taps, group_size=group_size, num_candidates=num_candidates)
+        return {"correction_rank": rank, "mixing": mixing}
     if kind == "dspark":
         if nested.get("markov_head_type", "vanilla") != "vanilla":
             raise InputError(f"{name}: a {nested['markov_head_type']!r} Markov head is not priced here", "priced: vanilla")
@@ -292,14 +317,15 @@ def _correction(nested: Config, kind: DrafterKind, name: str) -> dict[str, Any]:
 
 def _eagle(config: Config, name: str, source: str, architecture: str) -> ModelSpec:
     """EAGLE-3: one layer on [embedding, fused features], its own head over a reduced vocabulary; P-EAGLE: several, in one pass."""
-    layer_ids = section(config, "eagle_config").get("eagle_aux_hidden_state_layer_ids") or ()
+    eagle = section(config, "eagle_config")
+    layer_ids = counts(eagle, "eagle_aux_hidden_state_layer_ids", name) if eagle.get("eagle_aux_hidden_state_layer_ids") else ()
     body = _body(config, name, _head_dim(config, name, architecture))
     return ModelSpec(
         name=name,
         role="draft",
         drafter=_EAGLES[architecture],
-        target_layer_ids=tuple(layer_ids),
-        target_hidden_size=config.get("target_hidden_size") or body["hidden_size"],
+        target_layer_ids=layer_ids,
+        target_hidden_size=count_or_zero(config, "target_hidden_size", name) or body["hidden_size"],
         draft_vocab_size=count(config, "draft_vocab_size", name),
         borrows_head=False,
         source=source,

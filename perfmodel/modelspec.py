@@ -17,7 +17,7 @@ from .modelconfig import from_config
 from .records import ModelSpec
 from .records.model import ModelRole
 
-__all__ = ["from_config", "load_model", "names"]
+__all__ = ["from_config", "hub_id", "load_model", "names"]
 
 _CATALOGUE = "models"
 
@@ -63,6 +63,17 @@ def _find(name_or_path: str) -> ModelSpec:
     near = difflib.get_close_matches(name.lower().rpartition("/")[2], names(), n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names())}; or a path to a config.json"
     raise InputError(f"no model called {name_or_path!r}", hint)
+
+
+def hub_id(name: str) -> str | None:
+    """The hub id by which an engine loads a shipped model: the one named, else the only one there is; None where that is open."""
+    for spec in map(_shipped, names()):
+        if name.strip().lower() == spec.name and len(spec.hub_ids) == 1:
+            return spec.hub_ids[0]
+        for known in spec.hub_ids:
+            if name.strip().lower() == known.lower():
+                return known
+    return None
 
 
 @cache

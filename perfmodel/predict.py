@@ -155,6 +155,9 @@ def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str
     """The record for a problem; `details` holds the fields of each row that the choice does not know."""
     choice = choose(problem)
     tau_low, tau_high = _bounds(problem.tau_draws, len(problem.block_sizes))
+    # Draws that are all alike between 1 and K come from a mean length that was given without its error: no interval is known.
+    sizes, taus = problem.block_sizes.tolist(), problem.tau.tolist()
+    unknown = [tau_low[i] == tau_high[i] and 1.0 < taus[i] < size for i, size in enumerate(sizes)]
     price = question.usd_per_hour
     dollars = None if price is None else usd_per_million_tokens(problem.step_s, problem.tau, question.batch, price)
     rows = tuple(
@@ -167,8 +170,8 @@ def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str
             speedup=None if choice.speedup is None else float(choice.speedup[i]),
             speedup_low=None if choice.low is None else float(choice.low[i]),
             speedup_high=None if choice.high is None else float(choice.high[i]),
-            tau_low=tau_low[i],
-            tau_high=tau_high[i],
+            tau_low=None if unknown[i] else tau_low[i],
+            tau_high=None if unknown[i] else tau_high[i],
             usd_per_million_tokens=None if dollars is None else float(dollars[i]),
             **details[i],
         )
@@ -208,8 +211,14 @@ def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str
         tau_share_low=share.low,
         tau_share_high=share.high,
         usd_per_hour=price,
-        findings=(*profile.findings, *about, *_choice_findings(choice, rows, problem)),
+        findings=(*_still_true(profile.findings, rows), *about, *_choice_findings(choice, rows, problem)),
     )
+
+
+def _still_true(findings: Sequence[Finding], rows: Sequence[KRow]) -> list[Finding]:
+    """A profile's findings, less the one about an estimated curve where no row needed an estimate."""
+    is_estimated = any(row.tau_source != "measured" for row in rows)
+    return [finding for finding in findings if is_estimated or finding.code != "curve-estimated"]
 
 
 def _profile_findings(profile: AcceptanceProfile, target: str, draft: str, context: int) -> list[Finding]:

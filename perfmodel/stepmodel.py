@@ -25,6 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from .cost import Sizes, step_costs
+from .errors import InputError
 from .layercost import Amount
 from .parallel import Collectives, all_reduce_s, collectives
 from .phases import COMMIT, DRAFT, VERIFY, Phase
@@ -291,6 +292,20 @@ def _tiled(values: Values, work: Work) -> np.ndarray:
         return work.linear
     tile = values["tile_tokens"]
     return work.linear * (np.ceil(work.tokens / tile) * tile / work.tokens)
+
+
+def checked(model: FittedModel, where: str) -> FittedModel:
+    """The model, if it has the constants of its form with usable values. Raises `InputError` for a file that was edited."""
+    needed = {"memory_efficiency", "exponent", "overhead_s"} if model.form == ROOFLINE else {"plateau_s", "token_s", "exponent"}
+    missing = sorted(needed - model.parameters.keys())
+    if missing:
+        raise InputError(f"{where} lacks the constant {missing[0]}", "the file may be edited; fit again")
+    for name, parameter in model.parameters.items():
+        if not 0.0 <= parameter.value < 1e30 or (parameter.value < 1e-30 and not name.endswith("_s")):
+            raise InputError(f"{where}: {name} is {parameter.value:g}", "the file may be edited; fit again")
+    if any(len(draw) != len(model.parameters) for draw in model.draws):
+        raise InputError(f"{where}: a draw has not one value per constant", "the file may be edited; fit again")
+    return model
 
 
 def values_of(model: FittedModel) -> dict[str, float]:

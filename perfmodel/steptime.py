@@ -149,10 +149,15 @@ def datasheet_steps(
 def check_peak(hardware: Hardware, dtype: str) -> None:
     """Raise `InputError` where a chip's data sheet has no peak for the dtype, so that no time can be predicted."""
     if peak_flops_per_s(hardware, dtype) is None:
-        known = ", ".join(hardware.flops_per_s) or "none"
         raise InputError(
-            f"{hardware.name} has no known {dtype} peak, so its step time cannot be predicted", f"known dtypes: {known}"
+            f"{hardware.name} has no known {dtype} peak, so its step time cannot be predicted", known_peaks(hardware)
         )
+
+
+def known_peaks(hardware: Hardware) -> str:
+    """The dtypes a chip has a peak for, as a hint; where it has none, what to give in place of one."""
+    known = ", ".join(hardware.flops_per_s)
+    return f"known dtypes: {known}" if known else "it has none here: give measured times (--step-times, or perf fit and --model)"
 
 
 def prior_values() -> dict[str, float]:

@@ -14,16 +14,15 @@ committed 8.30 tokens at K=16 and 5.24 at K=32).
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr
 
 from .mixture import fit_mixtures, held_out, mixture_alpha
 from .survival import Array, Counts
 
-_CLEARLY = float(ndtr(1.0))  # the law with three constants must win by one standard error (the usual rule of parsimony)
+_CLEARLY = NormalDist().cdf(1.0)  # the law with three constants must win by one standard error (the usual rule of parsimony)
 _FEW_STEPS = 20  # fewer say nothing of two kinds of steps
 _NUM_TAIL_POSITIONS = 4096  # summed one by one for the ceiling; the rest is closed as a geometric series
 
@@ -49,15 +48,6 @@ class Tail:
 def geometric_tau(alpha: float, block_size: int) -> float:
     """Mean committed tokens of a block of K under one α, (1 − α^K) / (1 − α)."""
     return float(block_size) if alpha == 1.0 else (1 - alpha**block_size) / (1 - alpha)
-
-
-def alpha_of_tau(tau: float, block_size: int) -> float:
-    """The single α that gives the mean length τ at a block of K (inverse of `geometric_tau`); 1 ≤ τ ≤ K."""
-    if tau <= 1.0:
-        return 0.0
-    if tau >= block_size:
-        return 1.0
-    return float(brentq(lambda alpha: geometric_tau(alpha, block_size) - tau, 0.0, 1.0))
 
 
 def share_threshold(share: float, block_size: int) -> float:
@@ -89,7 +79,7 @@ def _fit_tail(at_risk: tuple[tuple[float, ...], ...], accepted: tuple[tuple[floa
     if not has_counts or not 0.0 < mean_alpha < 1.0 or np.count_nonzero(pooled.at_risk) < 4 or pooled.at_risk[0] < _FEW_STEPS:
         return geometric
     judged = held_out(groups)
-    weight = float(ndtr(judged.gain / judged.stderr)) if judged.stderr > 0 else float(judged.gain > 0)
+    weight = NormalDist().cdf(judged.gain / judged.stderr) if judged.stderr > 0 else float(judged.gain > 0)
     (mixture,) = fit_mixtures(Counts(pooled.at_risk[None], pooled.accepted[None]))
     return Tail("mixture" if weight > _CLEARLY else "geometric", mean_alpha, *mixture, mixture_weight=weight)
 

@@ -15,6 +15,7 @@ from .errors import InputError
 from .records import Finding, FittedModel, Hardware, Parameter
 from .roofline import peak_flops_per_s
 from .stepmodel import DENSE, PRIORS
+from .steptime import known_peaks
 from .survival import Array
 
 SPREAD = {"memory_efficiency": 0.12, "compute_efficiency": 0.15, "exponent": 0.35}
@@ -37,8 +38,7 @@ def transfer(model: FittedModel, hardware: Hardware, seed: int = 0) -> FittedMod
             "this model knows no chip and no target, so it cannot be moved to another chip", "fit with --hardware and --target"
         )
     if peak_flops_per_s(hardware, model.dtype) is None:
-        known = ", ".join(hardware.flops_per_s) or "none"
-        raise InputError(f"{hardware.name} has no known {model.dtype} peak", f"known dtypes: {known}")
+        raise InputError(f"{hardware.name} has no known {model.dtype} peak", known_peaks(hardware))
     rng = np.random.default_rng(seed)
     names = list(model.parameters)
     table = (

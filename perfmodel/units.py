@@ -41,11 +41,6 @@ def format_bandwidth(bytes_per_s: float | None, digits: int = 3) -> str:
     return "unknown" if bytes_per_s is None else _prefixed(bytes_per_s, "B/s", digits)
 
 
-def format_flops(flops: float | None, digits: int = 3) -> str:
-    """A count of floating-point operations as text, for example `8.2 TFLOP`; `unknown` for None."""
-    return "unknown" if flops is None else _prefixed(flops, "FLOP", digits)
-
-
 def format_flop_rate(flops_per_s: float | None, digits: int = 3) -> str:
     """A compute rate as text, for example `459 TFLOP/s`; `unknown` for None."""
     return "unknown" if flops_per_s is None else _prefixed(flops_per_s, "FLOP/s", digits)

@@ -39,6 +39,8 @@ _KEPT = (
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCH = ("cuda_runtime", "cuda_driver", "hip_runtime")
 _PS_PER_US = 1_000_000
+_LONGEST_US = 4e12
+"""Span in which picoseconds fit 63 bits: a month and a half."""
 
 Key = tuple[str, str]
 """Plane and line of an event."""
@@ -81,10 +83,17 @@ def read_chrome(path: Path) -> Space:
     spans = [event for event in trace.traceEvents if event.ph == "X"]
     if not spans:
         raise InputError(f"{path} holds no event with a start and a length", "it is not a Chrome trace of JAX or PyTorch")
+    _check_times(spans, path)
     torch = any(event.cat in _ON_DEVICE or event.cat in _LAUNCH or event.cat == "cpu_op" for event in spans)
     placed = _place_torch if torch else _place_jax(trace.traceEvents)
     planes = _planes(spans, placed, _device_name(trace) if torch else None)
     return Space(str(path), planes, (), chrome_events=_num_events(trace))
+
+
+def _check_times(spans: list[Event], path: Path) -> None:
+    times = np.array([(event.ts, event.ts + event.dur, event.dur) for event in spans])
+    if not np.isfinite(times).all() or times[:, 2].min() < 0 or np.ptp(times[:, :2]) > _LONGEST_US:
+        raise InputError(f"{path} holds an event whose start or length is no time", "the file is damaged; export it again")
 
 
 def _num_events(trace: Trace) -> int:

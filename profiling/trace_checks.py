@@ -30,6 +30,7 @@ def find_problems(
         *_equal_planes(space),
         *_steps(timings, timeline, dropped, expected_steps),
         *_work_outside_regions(timeline),
+        *_launched_only(timings),
         *_busy_over_capture(timeline, space),
         *_truncated(space),
         *(
@@ -125,6 +126,21 @@ def _work_outside_regions(timeline: Timeline) -> list[Finding]:
             outside, work = format_seconds(outside_s), format_seconds(work_s)
             message = f"{phase}: {outside} of {work} of work lies outside its regions: the loop did not wait"
             found.append(_finding("device-exceeds-wall", "error", message, "block on the phase's result inside its region"))
+    return found
+
+
+def _launched_only(timings: TraceTimings) -> list[Finding]:
+    """On a device's clock a region may end before the work it launched: its wall time is then no time of the phase."""
+    found = []
+    for phase, times in timings.phases.items() if timings.timing == "device" else ():
+        device_s, wall_s = times.device_s_median, times.wall_s_median
+        if device_s is None or wall_s is None or device_s <= (1 + _SLACK) * wall_s + _SLACK_S:
+            continue
+        message = (
+            f"{phase}: the device worked for {format_seconds(device_s)}, its region on the host lasted {format_seconds(wall_s)}"
+        )
+        hint = "the host launched the work and went on: take the device's time, not the region's"
+        found.append(_finding("device-exceeds-wall", "warning", message, hint))
     return found
 
 

@@ -44,12 +44,12 @@ def tensorboard_command(run_dir: Path, port: int = 0) -> list[str]:
 
 
 def serve(run_dir: Path, port: int, say: Callable[[str], object]) -> None:
-    """Serve the traces below a folder until interrupted; `say` gets the address. Raises like `serving`."""
+    """Serve the traces below a folder until interrupted; `say` gets the address of XProf's pages. Raises like `serving`."""
     # A terminated parent must not leave the viewer behind with its port taken.
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with serving(run_dir, port) as viewer:
-            say(f"TensorBoard shows {run_dir} at {viewer.url}#profile (Ctrl-C ends it)")
+            say(f"{viewer.url}#profile")
             viewer.process.wait()
     except KeyboardInterrupt:
         pass

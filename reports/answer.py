@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from perfmodel.drafting import drafting_of
+from perfmodel.modelspec import load_model, names
 from perfmodel.records import AcceptanceProfile, CheckedK, KPrediction, Run
-from perfmodel.settings import EngineSetting, engine_settings
+from perfmodel.settings import EngineSetting, Method, engine_settings
 from perfmodel.units import format_ratio
 
 from .acceptance import pooled_text
@@ -75,9 +77,9 @@ def limit_text(prediction: KPrediction) -> str:
 
 def refusal_text(prediction: KPrediction) -> str:
     """Why not to speculate: the best that was found and the τ that would have been needed."""
-    tried = [row for row in prediction.rows if row.block_size > 1 and row.speedup]
+    tried = [row for row in prediction.rows if row.block_size > 1 and row.speedup and row.in_training]
     if not tried:
-        return "no block size above 1 has a known speedup"
+        return "no block size above 1 within the drafter's block has a known speedup"
     best = max(tried, key=lambda row: row.speedup or 0.0)
     ratio = step_ratio(best) or 0.0
     doubt = "; its interval reaches above 1, so this is not certain" if (best.speedup_high or 0.0) > 1.0 else ""
@@ -248,18 +250,31 @@ class Settings:
 
 def paste_settings(inputs: PageInputs) -> tuple[Settings, ...]:
     """What to paste per engine, once per block size that some task wants."""
+    if inputs.run is not None and inputs.run.spec.engine is not None and inputs.run.draft is None:
+        return ()  # what kind of drafter the server runs, nobody said
     predictions = first_per_task(inputs.predictions.here or inputs.predictions.elsewhere) if inputs.predictions else ()
-    tasks: dict[tuple[int, str, str], list[str]] = {}
+    tasks: dict[tuple[int, str, str, Method], list[str]] = {}
     for p in predictions:
-        tasks.setdefault((p.best.block_size, p.target, p.draft), []).append(p.task)
+        tasks.setdefault((p.best.block_size, p.target, p.draft, method_of(inputs, p)), []).append(p.task)
     return tuple(
         Settings(
             index,
-            f"{list_text(names)}: {block_size_text(size) if size > 1 else 'plain decoding'}",
-            engine_settings(size, target, draft),
+            f"{list_text(shown)}: {block_size_text(size) if size > 1 else 'plain decoding'}",
+            engine_settings(size, target, draft, method),
         )
-        for index, ((size, target, draft), names) in enumerate(tasks.items())
+        for index, ((size, target, draft, method), shown) in enumerate(tasks.items())
     )
+
+
+def method_of(inputs: PageInputs, prediction: KPrediction) -> Method:
+    """How engines call the drafter's kind: as a record of the page or the catalogue knows it, else the block kind."""
+    known = (inputs.model.draft if inputs.model else None, inputs.run.draft if inputs.run else None)
+    spec = next((spec for spec in known if spec is not None and spec.name == prediction.draft), None)
+    if spec is None and prediction.draft in names("draft"):
+        spec = load_model(prediction.draft)
+    profile = profile_of(inputs, prediction)
+    chained = profile is not None and profile.drafting == "sequential" if spec is None else drafting_of(spec) == "sequential"
+    return "eagle3" if chained else "dflash"
 
 
 def answer_section(inputs: PageInputs, flat: str) -> tuple[Section, tuple[Answer, ...]]:

@@ -1,5 +1,6 @@
 """Where a step goes, read out of the XProf traces: draft, verify and commit, and the gap in which the host is waited for."""
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -11,6 +12,8 @@ from .figure import PHASE_COLORS, Figure, Trace, axis, base_layout, escaped, hov
 from .inputs import PageInputs
 from .section import Section, Table, absent
 from .wording import block_size_text
+
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*")
 
 
 def breakdown_section(inputs: PageInputs) -> Section:
@@ -33,7 +36,18 @@ def breakdown_section(inputs: PageInputs) -> Section:
     view = next((command for command in inputs.commands if command.startswith("perf view ")), "perf view RUN")
     paragraph = f"Medians per step, {clock}. `{view}` opens these captures in TensorBoard's XProf pages."
     figure = breakdown_figure(traces, [trace_label(trace, inputs.run) for trace in traces])
-    return Section("breakdown", title, paragraphs=(paragraph,), figures=(figure,), tables=(trace_table(traces, inputs.run),))
+    tables = (trace_table(traces, inputs.run),)
+    return Section("breakdown", title, paragraphs=(paragraph,), figures=(figure,), tables=tables, links=links(traces, inputs.run))
+
+
+def links(traces: Sequence[TraceTimings], run: Run | None) -> tuple[tuple[str, str], ...]:
+    """The captures of a run folder by label, as paths beside the page; a path that is no plain relative one gets no link."""
+    found = []
+    for trace in traces:
+        decode = decode_of(trace, run)
+        if decode is not None and decode.trace and _PLAIN_PATH.fullmatch(decode.trace):
+            found.append((trace_label(trace, run), decode.trace))
+    return tuple(dict.fromkeys(found))
 
 
 def ordered(traces: Sequence[TraceTimings], run: Run | None) -> list[TraceTimings]:

@@ -25,7 +25,7 @@ class Chip:
         if self.draft is None and phase in (DRAFT, COMMIT):
             return None
         shape = StepShape(phase=phase, batch=batch, query_tokens=block_size, context=context)
-        cost = step_cost(self.target, self.draft, shape, self.dtype)
+        cost = step_cost(self.target, self.draft, shape, self.dtype, self.hardware.num_chips)
         return cost if cost.flops > 0 else None
 
     def floors(self, phase: Phase, block_sizes: Sequence[int], batch: int, context: int) -> list[tuple[int, Floor]]:
@@ -44,7 +44,7 @@ def _named_chip(inputs: PageInputs) -> Chip | None:
     model, run = inputs.model, inputs.run
     if model is not None and model.hardware is not None and model.target is not None:
         return Chip(model.hardware, model.target, model.draft, model.dtype)
-    if run is not None and run.machine is not None:
+    if run is not None and run.machine is not None and run.target is not None:
         return Chip(run.machine, run.target, run.draft, run.spec.dtype)
     return None
 

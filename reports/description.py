@@ -1,5 +1,6 @@
 """Any record in readable form, for `perf show`: a table of its own where the record has one, else its fields."""
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -12,21 +13,27 @@ from perfmodel.records import (
     AcceptanceProfile,
     AcceptanceSet,
     Audit,
+    Diagnosis,
     FittedModel,
+    Imported,
     KPrediction,
+    OperationStatistics,
     PredictionSet,
     Record,
     Run,
+    Served,
     StepTimes,
     TraceSet,
     TraceTimings,
 )
-from perfmodel.units import format_percent, format_ratio, format_seconds
+from perfmodel.units import format_bandwidth, format_flop_rate, format_percent, format_ratio, format_seconds
 
 from .acceptance import pooled_text
 from .answer import chip_cell
 from .evidence import lossless_text
+from .imported import diagnosis_content, imported_content
 from .section import shape_text
+from .served import served_content
 from .tables import prediction_table, step_times_table
 from .terminal import findings_list, lines_of, table_of
 from .validation import error_finding, parameter_text
@@ -84,6 +91,21 @@ def _(record: FittedModel) -> RenderableType:
 
 
 @content.register
+def _(record: Imported) -> RenderableType:
+    return imported_content(record)
+
+
+@content.register
+def _(record: Served) -> RenderableType:
+    return served_content(record)
+
+
+@content.register
+def _(record: Diagnosis) -> RenderableType:
+    return diagnosis_content(record)
+
+
+@content.register
 def _(record: AcceptanceSet) -> RenderableType:
     return Group(*(content(profile) for profile in record.profiles))
 
@@ -134,7 +156,14 @@ def _(record: Audit) -> RenderableType:
 @content.register
 def _(record: TraceTimings) -> RenderableType:
     rows = [
-        (name, f"{times.count:,}", format_seconds(times.device_s_median), format_seconds(times.wall_s_median))
+        (
+            name,
+            f"{times.count:,}",
+            format_seconds(times.device_s_median),
+            format_seconds(times.wall_s_median),
+            format_flop_rate(times.flops_per_s),
+            format_bandwidth(times.bytes_per_s),
+        )
         for name, times in record.phases.items()
     ]
     facts = lines_of(
@@ -147,12 +176,36 @@ def _(record: TraceTimings) -> RenderableType:
             ),
             ("host gap", format_seconds(record.host_gap_s_median)),
             ("busy, coverage", f"{format_percent(record.busy_share)}, {format_percent(record.coverage)}"),
+            ("bound", f"{record.bound}-bound" if record.bound else "unknown"),
+            ("peaks", f"{format_flop_rate(record.peak_flops_per_s)}, {format_bandwidth(record.peak_bytes_per_s)}"),
             ("file", record.file or "unknown"),
         ]
     )
-    return Group(
-        facts,
-        table_of("Phases", [("phase", "left"), ("count", "right"), ("device, median", "right"), ("wall, median", "right")], rows),
+    phases = [("phase", "left"), ("count", "right"), ("device, median", "right"), ("wall, median", "right")]
+    parts: list[RenderableType] = [facts, table_of("Phases", [*phases, ("FLOP/s", "right"), ("bytes/s", "right")], rows)]
+    if record.top_ops:
+        longest = [(_short(name), format_seconds(spent_s)) for name, spent_s in record.top_ops]
+        title = "Longest operations (per device, what they call included)"
+        parts.append(table_of(title, [("operation", "left"), ("time", "right")], longest))
+    if record.operations:
+        parts.append(_operations_table(record.operations))
+    return Group(*parts)
+
+
+def _short(name: str, length: int = 72) -> str:
+    """An operation's name in one line; kernels carry whole template signatures in theirs."""
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def _operations_table(operations: Sequence[OperationStatistics]) -> RenderableType:
+    rows = [
+        (_short(one.name), one.category, f"{one.count:,}", format_seconds(one.self_s), format_flop_rate(one.flops_per_s),
+         format_bandwidth(one.bytes_per_s), one.bound_by, format_percent(one.roofline_share))
+        for one in operations
+    ]  # fmt: skip
+    columns = [("operation", "left"), ("category", "left"), ("count", "right"), ("own time", "right"), ("FLOP/s", "right")]
+    return table_of(
+        "HLO operations, by XProf", [*columns, ("bytes/s", "right"), ("bound by", "left"), ("roofline", "right")], rows
     )
 
 

@@ -1,6 +1,6 @@
 """What stands behind the page: findings, environment, versions, the commands that reproduce it, and the records themselves."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -33,7 +33,12 @@ def script_json(data: object) -> str:
 
 
 def named_records(inputs: PageInputs) -> Iterator[tuple[str, Record]]:
-    """The page's records under the file names of a run directory."""
+    """The page's records as they were read, or else under the file names of a run directory."""
+    yield from inputs.sources or page_records(inputs)
+
+
+def page_records(inputs: PageInputs) -> Iterator[tuple[str, Record]]:
+    """The records that the page shows, under the file names of a run directory."""
     named = (
         ("run.json", inputs.run),
         ("timings.json", inputs.step_times),
@@ -41,14 +46,21 @@ def named_records(inputs: PageInputs) -> Iterator[tuple[str, Record]]:
         ("model.json", inputs.model),
         ("acceptance.json", inputs.acceptance),
         ("prediction.json", inputs.predictions),
+        ("compiled.json", inputs.compiled),
     )
     yield from ((name, record) for name, record in named if record is not None)
     yield from ((f"trace-{index}.json", trace) for index, trace in enumerate(inputs.traces, start=1))
+    yield from ((f"imported-{index}.json", record) for index, record in enumerate(inputs.imported, start=1))
 
 
 def embedded_records(inputs: PageInputs, limit: int = EMBEDDED_BYTES_LIMIT) -> tuple[Embedded, ...]:
-    """All records, smallest first into the room there is; one that does not fit is named without its content."""
-    texts = {name: (script_json(to_document(record)), len(encode(to_document(record)))) for name, record in named_records(inputs)}
+    """All records of the page; see `embed`."""
+    return embed(tuple(named_records(inputs)), limit)
+
+
+def embed(named: Sequence[tuple[str, Record]], limit: int = EMBEDDED_BYTES_LIMIT) -> tuple[Embedded, ...]:
+    """Records smallest first into the room there is; one that does not fit is named without its content."""
+    texts = {name: (script_json(to_document(record)), len(encode(to_document(record)))) for name, record in named}
     room, kept = limit, set()
     for name in sorted(texts, key=lambda name: len(texts[name][0].encode())):
         size = len(texts[name][0].encode())
@@ -60,7 +72,7 @@ def embedded_records(inputs: PageInputs, limit: int = EMBEDDED_BYTES_LIMIT) -> t
 
 def all_findings(inputs: PageInputs) -> tuple[Finding, ...]:
     """Findings of every record about this machine, gravest first, equal ones once."""
-    own = [finding for _, record in named_records(inputs) for finding in getattr(record, "findings", ())]
+    own = [finding for _, record in page_records(inputs) for finding in getattr(record, "findings", ())]
     profiles = inputs.acceptance.profiles if inputs.acceptance else ()
     own += [finding for profile in profiles for finding in placed(profile.findings, profile.task)]
     known = {finding.code for profile in profiles for finding in profile.findings}

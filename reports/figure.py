@@ -123,7 +123,7 @@ def seconds_ticks(values: Iterable[float]) -> dict[str, Any]:
     if not known:
         return {}
     low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
-    steps = (1.0,) if high - low > 4 else (1.0, 3.0)
+    steps = (1.0,) if high - low > 4 else (1.0, 3.0) if max(known) > 10 * min(known) else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
     ticks = [digit * 10.0**power for power in range(low, high + 1) for digit in steps]
     return {"type": "log", "tickvals": ticks, "ticktext": [tick_seconds(tick) for tick in ticks], "range": log_range(known, 0.07)}
 

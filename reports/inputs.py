@@ -3,12 +3,28 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from perfmodel.records import AcceptanceSet, Audit, FittedModel, Flatness, PredictionSet, Run, StepTimes, TraceTimings
+from perfmodel.records import (
+    AcceptanceSet,
+    Audit,
+    CompiledSet,
+    FittedModel,
+    Flatness,
+    Imported,
+    PredictionSet,
+    Record,
+    Run,
+    StepTimes,
+    TraceTimings,
+)
 
 
 @dataclass(frozen=True)
 class PageInputs:
-    """The records of one page, each optional, and when it was made. `commands` reproduce the records, in order."""
+    """The records of one page, each optional, and when it was made. `commands` reproduce the records, in order.
+
+    `sources` are the records as they were read, by file name, where that is not what the other fields hold (several files joined,
+    tasks named apart): the page embeds these.
+    """
 
     generated_at: datetime
     title: str = "How many tokens should a speculative decoder verify?"
@@ -20,4 +36,7 @@ class PageInputs:
     acceptance: AcceptanceSet | None = None
     predictions: PredictionSet | None = None
     flatness: Flatness | None = None
+    compiled: CompiledSet | None = None
+    imported: tuple[Imported, ...] = ()
     commands: tuple[str, ...] = ()
+    sources: tuple[tuple[str, Record], ...] = ()

@@ -4,6 +4,8 @@ It opens from disk and asks the network for nothing: plotly.js, style and script
 forbids the browser to fetch anything. Every text from a record passes through Jinja's autoescape or `script_json`.
 """
 
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib import resources
 
@@ -11,26 +13,61 @@ import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from perfmodel.records import Finding
+
 from .acceptance import acceptance_section
-from .answer import answer_section, paste_settings
+from .answer import Answer, Settings, answer_section, paste_settings
 from .breakdown import breakdown_section
-from .evidence import all_findings, embedded_records, environment_table, findings_elsewhere, run_table, script_json
+from .compiler import compiler_section
+from .evidence import Embedded, all_findings, embedded_records, environment_table, findings_elsewhere, run_table, script_json
 from .figure import THEMES
 from .flat import flat_sentence
 from .inputs import PageInputs
+from .othertools import othertools_section
 from .prose import heading, prose, sentence
 from .roofline import roofline_section
-from .section import Section
+from .section import Section, Table
 from .speedup import speedup_section
 from .steptime import steptime_section
 from .validation import validation_section
+from .whatif import WhatIf, whatif_section
 
-__all__ = ["PageInputs", "render"]
+__all__ = ["Content", "PageInputs", "content", "html", "render"]
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a page says, before it is HTML, Markdown or anything else. `notices` stand in red under the title."""
+
+    title: str
+    generated_at: str
+    subtitle: str
+    answer: Section
+    sections: tuple[Section, ...]
+    perf_version: str | None = None
+    synthetic: str = ""
+    lossless: bool | None = None
+    lossless_compared: int = 0
+    notices: tuple[str, ...] = ()
+    cards: tuple[Answer, ...] = ()
+    settings: tuple[Settings, ...] = ()
+    whatif: WhatIf | None = None
+    findings: tuple[Finding, ...] = ()
+    findings_elsewhere: tuple[Finding, ...] = ()
+    evidence_tables: tuple[Table, ...] = ()
+    commands: tuple[str, ...] = ()
+    records: tuple[Embedded, ...] = ()
 
 
 def render(inputs: PageInputs) -> str:
     """The page as HTML text. A section without its records is left out, with one line saying why."""
+    return html(content(inputs))
+
+
+def content(inputs: PageInputs) -> Content:
+    """What the page of these records says."""
     answer, cards = answer_section(inputs, flat_sentence(inputs))
+    simulated, whatif = whatif_section(inputs)
     sections = (
         speedup_section(inputs),
         steptime_section(inputs),
@@ -38,25 +75,45 @@ def render(inputs: PageInputs) -> str:
         acceptance_section(inputs),
         breakdown_section(inputs),
         validation_section(inputs),
+        simulated,
+        *((compiler_section(inputs),) if inputs.compiled else ()),
+        *((othertools_section(inputs),) if inputs.imported else ()),
     )
-    return _template().render(
+    run = inputs.run
+    return Content(
         title=inputs.title,
-        generated_at=inputs.generated_at.strftime("%Y-%m-%d %H:%M %Z").strip(),
-        perf_version=inputs.run.environment.perf_version if inputs.run else None,
+        generated_at=when(inputs.generated_at),
         subtitle=subtitle(inputs),
-        synthetic=synthetic_text(inputs),
-        lossless=inputs.run.lossless if inputs.run else None,
-        lossless_compared=inputs.run.lossless_compared if inputs.run else 0,
         answer=answer,
-        settings=paste_settings(inputs),
-        cards=cards,
         sections=sections,
+        perf_version=run.environment.perf_version if run else None,
+        synthetic=synthetic_text(inputs),
+        lossless=run.lossless if run else None,
+        lossless_compared=run.lossless_compared if run else 0,
+        cards=cards,
+        settings=paste_settings(inputs),
+        whatif=whatif,
         findings=all_findings(inputs),
         findings_elsewhere=findings_elsewhere(inputs),
-        evidence_tables=(run_table(inputs.run), environment_table(inputs.run.environment)) if inputs.run else (),
+        evidence_tables=(run_table(run), environment_table(run.environment)) if run else (),
         commands=inputs.commands,
         records=embedded_records(inputs),
-        figures=Markup(script_json(specifications(sections))),
+    )
+
+
+def when(moment: datetime) -> str:
+    """A moment to the minute, with its time zone."""
+    return moment.strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
+def html(page: Content) -> str:
+    """The page as one HTML file that needs nothing else."""
+    whatif = page.whatif
+    return _template().render(
+        page=page,
+        figures=Markup(script_json(specifications(page.sections))),
+        whatif_data=Markup(script_json(whatif.document())) if whatif else "",
+        whatif_script=Markup(_asset("whatif.js")) if whatif else "",
         themes=Markup(script_json(THEMES)),
         theme_css=Markup(theme_css()),
         css=Markup(_asset("page.css")),
@@ -78,6 +135,9 @@ def subtitle(inputs: PageInputs) -> str:
     if inputs.step_times is not None:
         pair = " + ".join(name for name in (inputs.step_times.target, inputs.step_times.draft) if name)
         return f"{pair}, {inputs.step_times.dtype}, on {inputs.step_times.device_kind}"
+    shown = next(iter((*inputs.predictions.here, *inputs.predictions.elsewhere)), None) if inputs.predictions else None
+    if shown is not None:
+        return " + ".join(name for name in (shown.target, shown.draft) if name)
     return ""
 
 

@@ -21,7 +21,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """One section. `missing` says in one line why it has no content."""
+    """One section. `missing` says in one line why it has no content; `links` are (text, path beside the page)."""
 
     key: str
     title: str
@@ -29,6 +29,7 @@ class Section:
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     missing: str | None = None
+    links: tuple[tuple[str, str], ...] = ()
 
 
 def absent(key: str, title: str, why: str) -> Section:

@@ -44,17 +44,21 @@ def step_time_row(point: TimingPoint, audit: Audit | None) -> tuple[str | Text, 
     )
 
 
+def step_s(row: KRow) -> float | None:
+    """Time of one step, s: its time per token times the tokens it commits, which holds where its parts are unknown too."""
+    return None if row.tpot_s is None else row.tpot_s * row.tau
+
+
 def prediction_table(prediction: KPrediction) -> RenderableType:
     """Every block size of one prediction, the best marked."""
     rows = []
     for row in prediction.rows:
         is_best = row.block_size == prediction.best.block_size
         flags = "".join(("*" if row.extrapolated else "", "†" if not row.in_training else ""))
-        known = row.verify_s is not None and row.draft_s is not None and row.host_s is not None
         cells = (
             f"{'▸' if is_best else ' '} {row.block_size} ({row.num_speculative_tokens}){flags}",
             number_text(row.tau),
-            format_seconds(sum(s or 0.0 for s in (row.draft_s, row.verify_s, row.host_s)) if known else None),
+            format_seconds(step_s(row)),
             number_text(step_ratio(row)),
             row_speedup_text(row),
             row.bound or "–",
@@ -68,7 +72,8 @@ def prediction_table(prediction: KPrediction) -> RenderableType:
         ("speedup (95 %)", "right"),
         ("bound", "left"),
     ]
-    title = f"{prediction.task} on {prediction.hardware}: {prediction.source} prediction"
+    place = f" on {prediction.hardware}" if prediction.hardware else ""
+    title = f"{prediction.task}{place}: {prediction.source} prediction"
     note = "▸ best, * extrapolated, † beyond the drafter's block. K − 1: num_speculative_tokens"
     return Group(Text(answer(prediction, None, "").sentence), table_of(title, columns, rows), Text(note, style="dim"))
 

@@ -14,7 +14,14 @@ SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 def table_of(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | Text]]) -> Table:
     """A table from plain texts (no markup is read in them); columns are (header, `left` or `right`)."""
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
     for header, justify in columns:
         table.add_column(Text(header), justify="left" if justify == "left" else "right", overflow="fold")
     for row in rows:

@@ -66,6 +66,8 @@ def signed_percent(share: float | None, digits: int = 2) -> str:
 def machine_text(environment: Environment) -> str:
     """The machine in one phrase: the accelerator, or the processor and its cores."""
     cores = f"{environment.num_cores} core{'' if environment.num_cores == 1 else 's'}"
+    if environment.platform == "server":
+        return environment.device_kind
     if environment.platform == "cpu":
         return f"{environment.host_cpu}, {cores}"
     return f"{environment.num_devices} × {environment.device_kind}; host {environment.host_cpu}, {cores}"
@@ -73,6 +75,8 @@ def machine_text(environment: Environment) -> str:
 
 def place_text(prediction: KPrediction, run: Run | None) -> str:
     """Where an answer holds, as the start of a sentence: `On this machine (…)` or `On tpu-v5p`."""
+    if prediction.source == "measured" and run is not None and run.environment.platform == "server":
+        return f"On the {run.environment.device_kind}"
     if prediction.source == "measured" and run is not None:
         return f"On this machine ({machine_text(run.environment)})"
     if prediction.source == "datasheet":

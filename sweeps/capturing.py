@@ -1,7 +1,7 @@
 """One decode of given prompts, traced or not: what `perf capture` runs."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,15 +55,26 @@ class Recording:
         return sum(answer.decode_s for answer in self.answers)
 
 
+def _silent(share: float, message: str) -> None:
+    """Tells nobody."""
+
+
 def decode_prompts(
-    pair: Pair, prompts: Sequence[Sequence[int]], block_size: int, batch: int, max_new_tokens: int, trace: tuple[Path, str] | None
+    pair: Pair,
+    prompts: Sequence[Sequence[int]],
+    block_size: int,
+    batch: int,
+    max_new_tokens: int,
+    trace: tuple[Path, str] | None,
+    progress: Callable[[float, str], None] = _silent,
 ) -> Recording:
     """Answers to the prompts, `batch` at a time, after a warm-up that is not recorded.
 
     Arguments: `trace` is the log folder and the capture's name; only the first batch is traced, and of it at most
-    `profiling.capture.MAX_STEPS` steps.
+    `profiling.capture.MAX_STEPS` steps. `progress` is told the share done, 0 … 1, and what is going on.
     """
     longest = max(len(prompt) for prompt in prompts)
+    progress(0.0, "compiling")
     decoder = Decoder(pair, block_size=block_size, batch=batch, capacity=required_capacity(longest, max_new_tokens, block_size))
     times = decoder.compile(longest)
     begin = time.perf_counter()
@@ -72,12 +83,14 @@ def decode_prompts(
     answers: list[Generation] = []
     xplane, profiler_s = None, None
     for start in range(0, len(prompts), batch):
+        progress((1 + start) / (1 + len(prompts)), f"prompt {start + 1} of {len(prompts)}")
         session = capture(*trace) if trace and start == 0 else nullcontext()
         with session as traced:
             span = no_span if traced is None else traced.span
             answers.append(generate(decoder, prompts[start : start + batch], max_new_tokens, span=span))
         if traced is not None:
             xplane, profiler_s = traced.xplane, traced.start_s + traced.stop_s
+    progress(1.0, "")
     findings = () if xplane is None else _problems(xplane, len(answers[0].step_wall_s))
     return Recording(tuple(answers), xplane, times.lower_s, times.compile_s, warmup_s, profiler_s, findings)
 

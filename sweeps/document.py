@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from perfmodel.acceptance import tau_interval, tau_per_answer, tau_pooled
-from perfmodel.records import AcceptanceProfile, CheckedK, FittedModel, Flatness, KPrediction
+from perfmodel.records import AcceptanceProfile, CheckedK, FittedModel, Flatness, KPrediction, Served
 
 from .intervals import median_interval
 from .result import SweepResult
@@ -24,7 +24,7 @@ def sweep_document(result: SweepResult) -> dict[str, Any]:
         "lossless": result.run.lossless,
         "lossless_compared": result.run.lossless_compared,
         "profiler_overhead": result.run.profiler_overhead,
-        "step_times": _step_times(result),
+        "step_times": [*_step_times(result), *_served_times(result.served)],
         "flat": _flat(result.flatness),
         "fit": fit_document(result.model),
         "tasks": [_task(result, prediction) for prediction in _first_here(result)],
@@ -58,6 +58,33 @@ def _step_times(result: SweepResult) -> list[dict[str, Any]]:
     return rows
 
 
+def _served_times(served: Served | None) -> list[dict[str, Any]]:
+    """Whole steps of a server: draft, verification and all that its scheduler does in between; plain decoding as `verify`."""
+    rows = []
+    for point in served.points if served else ():
+        if point.block_size is None or point.step_s is None or point.tokens_per_step is None:
+            continue
+        samples = tuple(tpot_s * point.tokens_per_step for request in point.requests if (tpot_s := request.tpot_s))
+        low, high = median_interval(samples) if samples else (None, None)
+        rows.append(
+            {
+                "phase": "verify" if point.block_size == 1 else "step",
+                "block_size": point.block_size,
+                "batch": point.concurrency,
+                "context": point.context,
+                "seconds": point.step_s,
+                "seconds_low": low,
+                "seconds_high": high,
+                "num_samples": len(samples),
+                "valid": True,
+                "verdict": None,
+                "failure": None,
+                "task": point.task,
+            }
+        )
+    return rows
+
+
 def _flat(flatness: Flatness | None) -> dict[str, Any]:
     if flatness is None:
         return {"0.05": None, "0.10": None, "0.25": None, "cause": None}
@@ -71,7 +98,7 @@ def fit_document(model: FittedModel | None) -> dict[str, Any]:
         return {"parameters": {}, "median_error": None, "held_out_median_error": None}
     return {
         "parameters": {
-            name: {"value": p.value, "stderr": p.stderr, "unit": p.unit, "identified": p.identified}
+            name: {"value": p.value, "stderr": p.stderr, "unit": p.unit, "identified": p.identified, "note": p.note}
             for name, p in model.parameters.items()
         },
         "median_error": model.median_error,

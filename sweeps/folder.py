@@ -11,6 +11,7 @@ from perfmodel.records import (
     PredictionSet,
     Record,
     Run,
+    Served,
     StepTimes,
     TraceSet,
 )
@@ -29,6 +30,7 @@ def write_result(result: SweepResult, store: RunStore) -> None:
         "model.json": result.model,
         "acceptance.json": result.acceptance,
         "prediction.json": result.predictions,
+        "served.json": result.served,
         "run.json": result.run,
     }
     for name, record in documents.items():
@@ -52,7 +54,8 @@ def read_result(folder: Path) -> SweepResult:
         traces=codec.load(folder / "traces.json", TraceSet),
         audit=codec.load(folder / "audit.json", Audit),
         model=model,
-        flatness=analysis.flat_widths(model, run.spec.batches[0], run.spec.contexts[0]),
+        flatness=None if model is None else analysis.flat_widths(model, run.spec.batches[0], run.spec.contexts[0]),
         acceptance=codec.load(folder / "acceptance.json", AcceptanceSet),
         predictions=codec.load(folder / "prediction.json", PredictionSet),
+        served=codec.load(folder / "served.json", Served) if (folder / "served.json").is_file() else None,
     )

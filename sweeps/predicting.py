@@ -1,6 +1,5 @@
 """Predictions from what the user holds: a model, chips or a table of cycle times; profiles, a list or mean lengths."""
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +12,14 @@ from perfmodel.acceptance import from_survival, from_tau_points, pool, resolve
 from perfmodel.errors import InputError
 from perfmodel.footprint import footprint_finding
 from perfmodel.landscape import Landscape, landscape
-from perfmodel.predict import CycleTime, predict, predict_table
+from perfmodel.predict import predict, predict_table
 from perfmodel.records import AcceptanceProfile, CompiledSet, Finding, FittedModel, KPrediction
 from perfmodel.records.acceptance import Drafting
+from perfmodel.stepmodel import checked
 
 from .grid import MAX_BLOCK_SIZE
 from .step_sources import StepSource, compiled_sources, datasheet_source, model_source
+from .tables import read_cycles
 
 DEFAULT_WIDTH = 16
 """Block sizes range up to this where neither the drafter nor the user says how far."""
@@ -96,6 +97,12 @@ def _from_table(question: Question, path: Path) -> Answer:
     profiles = _profiles(question, question.drafting, required=False)
     table = read_cycles(path)
     _refuse_beyond([cycle.block_size for cycle in table])
+    if question.block_sizes is not None:
+        table = tuple(cycle for cycle in table if cycle.block_size in {1, *question.block_sizes})
+    if not table:
+        raise InputError("none of the block sizes asked for is in the table", "cycle times are never interpolated; measure them")
+    if question.pass_s is not None:
+        raise InputError("a drafter pass of its own cannot be told from whole cycles", "leave --draft-ms out")
     if len(question.batches) > 1 or len(question.contexts) > 1:
         raise InputError("a table of cycle times belongs to one batch and one context", "give one --batch and one --context")
     predictions = tuple(
@@ -134,7 +141,7 @@ def _sources(question: Question) -> tuple[StepSource, ...]:
         record = codec.load_any(path)
         if isinstance(record, CompiledSet):
             return compiled_sources(record, question.hardware, question.drafting)
-        fitted = codec.load(path, FittedModel)
+        fitted = checked(codec.load(path, FittedModel), str(path))
         made = [
             model_source(fitted, chip, question.draft, question.drafting, question.pass_s)
             for chip in question.hardware or (None,)
@@ -210,24 +217,3 @@ def _room(source: StepSource, batch: int, context: int) -> tuple[Finding, ...]:
         return ()
     finding = footprint_finding(source.hardware, source.target, source.draft, batch, context, source.dtype)
     return () if finding is None else (finding,)
-
-
-def read_cycles(path: Path) -> tuple[CycleTime, ...]:
-    """Measured cycle times: a CSV with `block_size`, `ms` and perhaps `tau`. Raises `InputError` naming the row."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream, strict=True))
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist", "check the path") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV: {error}", "columns: block_size, ms, perhaps tau") from error
-    cycles = []
-    for number, row in enumerate(rows, start=2):
-        try:
-            tau = row.get("tau")
-            cycles.append(CycleTime(int(row["block_size"]), float(row["ms"]) / 1e3, float(tau) if tau else None))
-        except (KeyError, TypeError, ValueError):
-            raise InputError(
-                f"{path}, row {number} has no usable block_size and ms", "columns: block_size, ms, perhaps tau"
-            ) from None
-    return tuple(cycles)

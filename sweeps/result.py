@@ -11,6 +11,7 @@ from perfmodel.records import (
     Flatness,
     PredictionSet,
     Run,
+    Served,
     StepTimes,
     TraceSet,
 )
@@ -18,7 +19,10 @@ from perfmodel.records import (
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The records of a finished sweep and its folder. `model` is None when nothing could be fitted."""
+    """The records of a finished sweep and its folder.
+
+    `model` is None when nothing could be fitted; `served` is what was measured at a server, from whose times no model is fitted.
+    """
 
     folder: Path
     run: Run
@@ -29,6 +33,7 @@ class SweepResult:
     flatness: Flatness | None
     acceptance: AcceptanceSet
     predictions: PredictionSet
+    served: Served | None = None
 
     @property
     def report(self) -> Path:
@@ -46,12 +51,15 @@ class SweepResult:
             self.model,
             self.acceptance,
             self.predictions,
+            self.served,
         )
         found = [finding for part in parts if part is not None for finding in part.findings]
         found += [finding for prediction in self.predictions.here for finding in prediction.findings]
+        found += [finding for point in (self.served.points if self.served else ()) for finding in point.findings]
         return tuple(dict.fromkeys(found))
 
     @property
     def untrusted(self) -> bool:
-        """Whether the sweep must not be believed: tokens were lost, a timing is impossible, or nothing could be fitted."""
-        return self.run.lossless is False or self.audit.num_invalid > 0 or self.model is None
+        """Whether the sweep must not be believed: tokens were lost, a timing is impossible, or there is no answer."""
+        unfounded = self.model is None if self.served is None else not self.predictions.here
+        return self.run.lossless is False or self.audit.num_invalid > 0 or unfounded

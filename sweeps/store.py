@@ -42,6 +42,10 @@ class RunStore:
     def _part(self, key: str) -> Path:
         return self.folder / PARTS / f"{_SAFE.sub('-', key)}.json"
 
+    def keys(self, prefix: str) -> list[str]:
+        """Names of the finished parts that begin so, sorted."""
+        return sorted(path.stem for path in (self.folder / PARTS).glob(f"{_SAFE.sub('-', prefix)}*.json"))
+
     def has(self, key: str) -> bool:
         """Whether the part was finished."""
         return self._part(key).is_file()

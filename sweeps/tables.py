@@ -5,10 +5,7 @@ absent); `seconds` or `ms`; `phase` (verify where absent). Four or more rows of 
 are separate measurements, each with a verdict of its own.
 """
 
-import csv
-import io
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +14,13 @@ import msgspec
 from perfmodel import codec
 from perfmodel.errors import InputError
 from perfmodel.phases import STEP_PHASES, VERIFY
-from perfmodel.records import Imported, Record, Run, StepTimes, TimingPoint
+from perfmodel.predict import CycleTime
+from perfmodel.records import Finding, Imported, Record, Run, StepTimes, TimingPoint
 
-ALIASES = {
-    "num_tokens": "tokens",
-    "k": "block_size",
-    "num_reqs": "batch",
-    "context_len": "context",
-    "median_ms": "ms",
-    "mean_ms": "ms",
-    "reported_mean_ms": "ms",
-    "latency_ms": "ms",
-}
-"""Column names that other tools use → ours; case does not matter."""
+from .table_rows import Row, read_rows, rows_of
 
 MIN_REPEATS = 4
 """Rows of one shape that say something of their spread; fewer are taken one by one."""
-
-NUMBERS = ("tokens", "block_size", "batch", "context", "seconds", "ms")
 
 
 def read_timings(path: Path) -> StepTimes:
@@ -48,9 +34,27 @@ def read_timings(path: Path) -> StepTimes:
         document = codec.read_json(path)
         if isinstance(document, dict):
             rows = _printed_rows(document)
-            return _from_record(codec.load_any(path), path) if rows is None else _from_rows(_json_rows(rows, path), path)
-        return _from_rows(_json_rows(document, path), path)
-    return _from_rows(_csv_rows(path), path)
+            return _from_record(codec.load_any(path), path) if rows is None else _from_rows(rows_of(rows, path))
+        return _from_rows(rows_of(document, path))
+    return _from_rows(read_rows(path))
+
+
+def read_cycles(path: Path) -> tuple[CycleTime, ...]:
+    """Measured times of whole steps, as `perf predict --step-times` takes them: `block_size`, `ms` or `seconds`, perhaps `tau`.
+
+    Raises `InputError` naming the row.
+    """
+    rows = read_rows(path)
+    for name, least in (("batch", 1), ("context", 0)):
+        values = {row.count(name, least) for row in rows}
+        if len(values) > 1:
+            raise InputError(f"{path} holds cycle times of {len(values)} {name} values", f"give the rows of one {name}")
+    return tuple(CycleTime(row.block_size(row.count("batch", 1) or 1), row.seconds(), row.number("tau")) for row in rows)
+
+
+def read_run(folder: Path) -> Run:
+    """The run record of a finished run folder. Raises `InputError`."""
+    return codec.load(folder / "run.json", Run)
 
 
 def _from_record(record: Record, path: Path) -> StepTimes:
@@ -58,7 +62,7 @@ def _from_record(record: Record, path: Path) -> StepTimes:
     if isinstance(record, Imported):
         labels = dict.fromkeys(point.label for point in record.cost_points)
         rows = {label: [msgspec.to_builtins(point) for point in record.cost_points if point.label == label] for label in labels}
-        tables = [_from_rows(_json_rows(part, path), path) for part in rows.values()] or [_from_rows((), path)]
+        tables = [_from_rows(rows_of(part, path)) for part in rows.values()] or [_from_rows(rows_of([], path))]
         return msgspec.structs.replace(tables[0], points=tuple(point for table in tables for point in table.points))
     if isinstance(record, StepTimes):
         return record
@@ -73,86 +77,48 @@ def _printed_rows(document: Mapping[str, Any]) -> list[Any] | None:
     return [row for row in rows if not (isinstance(row, dict) and row.get("seconds", 0) is None)]
 
 
-def read_run(folder: Path) -> Run:
-    """The run record of a finished run folder. Raises `InputError`."""
-    return codec.load(folder / "run.json", Run)
-
-
-def _csv_rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist", "check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as text: {error}", "a CSV with a header line is wanted") from error
-    try:
-        yield from enumerate(csv.DictReader(io.StringIO(text), strict=True), start=2)
-    except csv.Error as error:
-        raise InputError(f"{path} is not a CSV: {error}", "a header line, then one row per measurement") from error
-
-
-def _json_rows(document: Any, path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    if not isinstance(document, list):
-        raise InputError(f"{path} holds neither a record nor a list of rows", "a JSON list of objects, one per measurement")
-    for number, row in enumerate(document, start=1):
-        if not isinstance(row, dict):
-            raise InputError(f"{path}, row {number} is not an object", "a JSON list of objects, one per measurement")
-        yield number, row
-
-
-def _from_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> StepTimes:
-    samples: dict[tuple[str, int, int, int], list[float]] = {}
-    for number, row in rows:
-        shape, seconds = _row(row, f"{path}, row {number}")
-        samples.setdefault(shape, []).append(seconds)
-    if not samples:
-        raise InputError(f"{path} holds no rows", "a header line, then one row per measurement")
+def _from_rows(rows: Sequence[Row]) -> StepTimes:
+    samples: dict[tuple[tuple[str, int, int, int], str], list[float]] = {}
+    for row in rows:
+        seconds = row.seconds()
+        samples.setdefault((_shape(row), _device(row)), []).append(seconds)
     points = tuple(
         TimingPoint(phase=phase, block_size=block_size, batch=batch, context=context, samples_s=taken)  # type: ignore[arg-type]
-        for (phase, block_size, batch, context), seconds in samples.items()
-        for taken in ([tuple(seconds)] if len(seconds) >= MIN_REPEATS else [(one,) for one in seconds])
+        for ((phase, block_size, batch, context), _), times in samples.items()
+        for taken in ([tuple(times)] if len(times) >= MIN_REPEATS else [(one,) for one in times])
     )
-    return StepTimes(device_kind="unknown", target="unknown", draft=None, dtype="unknown", points=points)
+    return StepTimes(
+        device_kind="unknown", target="unknown", draft=None, dtype="unknown", points=points, findings=_several_devices(rows)
+    )
 
 
-def _row(row: Mapping[str, Any], where: str) -> tuple[tuple[str, int, int, int], float]:
-    named = {ALIASES.get(str(key).strip().lower(), str(key).strip().lower()): value for key, value in row.items()}
-    numbers = {key: _number(named[key], key, where) for key in NUMBERS if named.get(key) not in (None, "")}
-    phase = str(named.get("phase") or VERIFY).strip()
+def _shape(row: Row) -> tuple[str, int, int, int]:
+    """Phase, block size, batch and context of a row."""
+    phase = str(row.values.get("phase") or VERIFY).strip()
     if phase not in STEP_PHASES:
         raise InputError(
-            f"{where}: phase {phase!r} is not one of {', '.join(STEP_PHASES)}", "leave the column out for verify steps"
+            f"{row.where}: phase {phase[:40]!r} is not one of {', '.join(STEP_PHASES)}", "leave the column out for verify steps"
         )
-    seconds = numbers.get("seconds", numbers["ms"] / 1e3 if "ms" in numbers else None)
-    if seconds is None:
-        raise InputError(f"{where} has no time: columns are {', '.join(named)}", "name one column `seconds` or `ms`")
-    if not seconds > 0:
-        raise InputError(f"{where}: a step of {seconds} s is not a measurement", "times must be above zero")
-    batch, context = _count(numbers, "batch", 1, 1, where), _count(numbers, "context", 0, 0, where)
-    if "block_size" in numbers:
-        block_size = _count(numbers, "block_size", 1, 1, where)
-    elif "tokens" in numbers:
-        tokens = _count(numbers, "tokens", 1, 1, where)
-        if tokens % batch:
-            raise InputError(f"{where}: {tokens} tokens do not divide over a batch of {batch}", "tokens = block size × batch")
-        block_size = tokens // batch
-    else:
-        raise InputError(f"{where} has no size: columns are {', '.join(named)}", "name one column `tokens` or `block_size`")
-    return (phase, block_size, batch, context), seconds
+    batch, context = row.count("batch", 1), row.count("context", 0)
+    size = row.block_size(1 if batch is None else batch)
+    return phase, size, 1 if batch is None else batch, 0 if context is None else context
 
 
-def _number(value: Any, name: str, where: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{where}: {name} is {value!r}, not a number", "decimal point, no unit") from None
-    if not math.isfinite(number) or isinstance(value, bool):
-        raise InputError(f"{where}: {name} is {value!r}, not a finite number", "leave out rows that were not measured")
-    return number
+def _device(row: Row) -> str:
+    """The chip that a row names; empty where the table has no such column."""
+    return next((str(row.values[name]) for name in ("device", "hardware", "gpu") if row.values.get(name)), "")
 
 
-def _count(numbers: Mapping[str, float], name: str, default: int, least: int, where: str) -> int:
-    value = numbers.get(name, default)
-    if value != int(value) or value < least:
-        raise InputError(f"{where}: {name} is {value:g}, not a whole number of at least {least}", "check the column")
-    return int(value)
+def _several_devices(rows: Sequence[Row]) -> tuple[Finding, ...]:
+    """A warning where a column says that the rows come from several chips: no one chip explains them."""
+    devices = sorted({device for row in rows if (device := _device(row))})
+    if len(devices) < 2:
+        return ()
+    return (
+        Finding(
+            code="several-devices",
+            severity="warning",
+            message=f"the rows come from {len(devices)} devices ({', '.join(devices)[:120]}) and are held against one",
+            hint="split the table by device",
+        ),
+    )

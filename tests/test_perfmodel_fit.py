@@ -8,11 +8,12 @@ import pytest
 from fitted_points import CPU_MS, DRAFT, PARTS, SMALL, SMALL_DRAFT, TARGET, TRUE, V5P, WIDE, cpu_points, machine, made, point
 
 from perfmodel import codec
-from perfmodel.errors import FitError
+from perfmodel.errors import FitError, NothingTrustedError
 from perfmodel.fit import MAX_DRAWS, fit
 from perfmodel.hardware import load_hardware
 from perfmodel.modelspec import load_model
 from perfmodel.records import FittedModel, ModelSpec
+from sweeps.validation import cross_validate
 
 ALL_PHASES = ("verify", "draft", "commit")
 
@@ -276,12 +277,12 @@ def test_a_bad_curve_is_called_a_poor_fit():
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ([], "no trustworthy timing"),
+        ([], "no timing to fit"),
         ([point(k, 1e-6) for k in WIDE], "11 were below the speed of light"),
         ([point(16, 0.01), point(32, 0.01)], "2 distinct verify sizes"),
         ([point(16, 0.01 + i / 1e4) for i in range(9)], "1 distinct verify sizes"),
         ([point(16, 0.01, context=c) for c in (1, 2, 3, 4)], "1 distinct"),
-        ([point(k, 1.0, phase="prefill") for k in WIDE], "no trustworthy timing"),
+        ([point(k, 1.0, phase="prefill") for k in WIDE], "no timing to fit"),
     ],
 )
 def test_too_few_or_degenerate_points_are_an_error_not_a_number(points, said):
@@ -289,6 +290,16 @@ def test_too_few_or_degenerate_points_are_an_error_not_a_number(points, said):
         fitted(points)
     assert said in caught.value.message
     assert caught.value.hint
+
+
+def test_where_no_point_can_be_trusted_the_exit_status_says_so():
+    impossible = [point(k, 1e-6) for k in WIDE]
+    with pytest.raises(NothingTrustedError) as caught:
+        fitted(impossible)
+    assert caught.value.exit_code == 3
+    with pytest.raises(NothingTrustedError) as caught:
+        cross_validate(impossible, TARGET, DRAFT, V5P, "bfloat16")
+    assert caught.value.exit_code == 3
 
 
 def test_a_bare_table_of_two_phases_is_refused():

@@ -4,9 +4,9 @@ import csv
 
 import numpy as np
 import pytest
+from gemm_products import GemmTime, fit_gemm, off_chip
 
 from perfmodel.errors import InputError
-from perfmodel.gemm import GemmTime, fit_gemm, off_chip
 from perfmodel.hardware import load_hardware
 
 CHIPS = {"a100_sxm": "a100-80gb", "h200_sxm": "h200", "l40s": "l40s"}

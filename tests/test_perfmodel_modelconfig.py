@@ -4,9 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from decoding.config_draft import DraftConfig
 from perfmodel import modelspec
 from perfmodel.cost import Sizes, step_cost, step_costs
 from perfmodel.errors import InputError
+from perfmodel.footprint import resident_bytes
 from perfmodel.records import ModelSpec, StepShape
 from perfmodel.records.model import CompressedAttention, LatentAttention, LinearAttention
 
@@ -126,6 +128,87 @@ def test_drafters_read_what_hand_arithmetic_says(shared_data, file):
     fused = 0 if kind == "dflare" else features * hidden * hidden
     kept = {"peagle": body}.get(kind, layers * 2 * key * (hidden + wide))
     assert commit.flops - commit.attention_flops == 2 * 2 * (fused + kept)
+
+
+DFLASH2 = {"conv_kernel_size": 3, "conv_group_size": 4, "selector_rank": 2, "selector_top_k": 5}
+
+
+def tiny_drafter(**keys):
+    network = {"architectures": ["DFlashDraftModel"], "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+               "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 16, "vocab_size": 32, "block_size": 4,
+               "dflash_config": {"target_layer_ids": [0, 1], "mask_token_id": 3} | keys}  # fmt: skip
+    return modelspec.from_config(network, "tiny")
+
+
+def test_dflash2_by_hand():
+    """Two layers of two branches: kernels of 2 sides × 3 taps × 2 groups from width 8, and as many per-channel base kernels."""
+    plain, drafter = tiny_drafter(), tiny_drafter(**DFLASH2)
+    assert (plain.drafter, drafter.drafter, drafter.correction_rank) == ("dflash", "dflash2", 2)
+    target = msgspec.structs.replace(modelspec.load_model("qwen3-4b"), hidden_size=8, vocab_size=32)
+    before, after = (step_cost(target, d, shape("draft", query_tokens=4)) for d in (plain, drafter))
+    coefficients = 2 * 3 * (8 // 4)
+    base = 2 * 3 * 8
+    branches = 2 * 2
+    slots, drafts = 4, 3
+    convolution = slots * branches * 2 * (8 * coefficients + base)
+    selector = drafts * (2 * 8 * 2 + 2 + 2 * 5 * 2)
+    assert after.flops - before.flops == convolution + selector
+    read = branches * (8 * coefficients + base) + 8 * 2 + drafts * (1 + 5) * 2
+    assert after.weight_bytes - before.weight_bytes == 2 * read
+    moved = slots * branches * (5 * 8 + 2 * coefficients) + drafts * (8 + 2 * 2)
+    assert after.activation_bytes - before.activation_bytes == 2 * moved
+    commits = [step_cost(target, d, shape("commit", query_tokens=4)) for d in (plain, drafter)]
+    assert commits[0] == commits[1]  # the context is extended as in DFlash
+    held = [resident_bytes(target, d, 1, 0) for d in (plain, drafter)]
+    assert held[1] - held[0] == 2 * (branches * (8 * coefficients + base) + 8 * 2 + 2 * 32 * 2)
+
+
+@pytest.mark.parametrize("key", DFLASH2)
+def test_dflash2_must_give_all_its_keys_and_other_drafters_none(key):
+    with pytest.raises(InputError, match=key):
+        tiny_drafter(**{name: value for name, value in DFLASH2.items() if name != key})
+    with pytest.raises(InputError, match="conv_group_size"):
+        tiny_drafter(**DFLASH2 | {"conv_group_size": 3})
+    with pytest.raises(InputError, match=key):
+        modelspec.from_config({"architectures": ["Qwen3ForCausalLM"], key: 3}, "target")
+
+
+@pytest.mark.parametrize(
+    ("role", "key", "value"),
+    [
+        ("target", "layer_types", 1),
+        ("target", "layer_types", {"a": 1}),
+        ("target", "hidden_size", 10**30),
+        ("target", "mlp_only_layers", 3.7),
+        ("target", "first_k_dense_replace", "x"),
+        ("draft", "target_layer_ids", "ab"),
+        ("draft", "target_layer_ids", [None]),
+        ("draft", "aux_hidden_state_layer_ids", [0]),
+        ("draft", "target_hidden_size", -5),
+        ("draft", "draft_vocab_size", [1]),
+    ],
+)
+def test_a_damaged_config_is_refused_by_key(role, key, value):
+    target = {"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+              "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 16, "vocab_size": 32, "num_experts": 4,
+              "num_experts_per_tok": 2, "moe_intermediate_size": 8}  # fmt: skip
+    draft = target | {"architectures": ["DFlashDraftModel"], "block_size": 4}
+    config = (target if role == "target" else draft) | {key: value}
+    with pytest.raises(InputError) as caught:
+        modelspec.from_config(config, "odd")
+    assert key in caught.value.message
+    assert len(caught.value.message) < 200
+
+
+def test_what_runs_is_what_is_priced():
+    document = {"architectures": ["DFlash2DraftModel"], "model_type": "qwen3", "hidden_size": 8, "num_hidden_layers": 2,
+                "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 16, "vocab_size": 32,
+                "block_size": 4, "num_target_layers": 4, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": False,
+                "dflash_config": DFLASH2 | {"target_layer_ids": [0, 1], "mask_token_id": 3, "sample_from_anchor": True}}  # fmt: skip
+    run = DraftConfig.from_json(document).spec("tiny")
+    priced = modelspec.from_config(document, "tiny")
+    assert run.block_size == priced.block_size == 5  # shifted: four drafts
+    assert run == priced
 
 
 def test_every_published_config_has_a_hand_figure(shared_data):

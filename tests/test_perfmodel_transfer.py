@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 from fitted_points import DRAFT, PARTS, TARGET, TRUE, V5P, made, point
+from gemm_products import GemmTime, fit_gemm, off_chip
 
 from perfmodel.errors import InputError
 from perfmodel.fit import fit
-from perfmodel.gemm import GemmTime, fit_gemm, off_chip
 from perfmodel.hardware import load_hardware
 from perfmodel.records import StepShape
 from perfmodel.stepmodel import roofline_work, seconds

@@ -21,8 +21,6 @@ from perfmodel import units
         (units.format_bytes, None, "unknown"),
         (units.format_bandwidth, 2.765e12, "2.77 TB/s"),
         (units.format_bandwidth, None, "unknown"),
-        (units.format_flops, 8.2e12, "8.20 TFLOP"),
-        (units.format_flops, None, "unknown"),
         (units.format_flop_rate, 459e12, "459 TFLOP/s"),
         (units.format_flop_rate, None, "unknown"),
         (units.format_ratio, 3.1349, "3.13×"),

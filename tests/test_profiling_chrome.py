@@ -189,6 +189,33 @@ def test_damaged_and_foreign_files_are_refused_by_name(tmp_path, data, said):
     assert re.search(said, refusal(path).message)
 
 
+def test_a_region_shorter_than_the_work_it_launched_is_said(tmp_path):
+    """Three steps: the host's region lasts 100 µs, the kernel it launches 400 µs."""
+    events = []
+    for step in range(3):
+        at = 5_000_000_000 + 1000 * step
+        events += [
+            span("execute_model", at, 100, "user_annotation", 7, 7),
+            span("cudaLaunchKernel", at + 6, 2, "cuda_runtime", 7, 7, correlation=step),
+            span("gemm", at + 20, 400, "kernel", 0, 7, device=0, stream=7, correlation=step),
+        ]
+    path = tmp_path / "async.trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    timings = extract(path, phase_patterns={"verify": "execute_"})
+    assert timings.phases["verify"].device_s_median == pytest.approx(400 * US)
+    (finding,) = (finding for finding in timings.findings if finding.code == "device-exceeds-wall")
+    assert "400 µs" in finding.message
+    assert "100 µs" in finding.message
+
+
+@pytest.mark.parametrize("times", ['"ts":NaN,"dur":1', '"ts":0,"dur":1e300', '"ts":0,"dur":-3', '"ts":0,"dur":1e13'])
+def test_times_that_are_none_are_refused(tmp_path, times):
+    path = tmp_path / "odd.trace.json"
+    path.write_text(f'{{"traceEvents":[{{"ph":"X","name":"a","pid":1,"tid":1,{times}}}]}}')
+    with pytest.raises(InputError, match="no time"):
+        chrome.read_chrome(path)
+
+
 def test_a_real_trace_cut_off_or_re_encoded_is_refused(shared_data, tmp_path):
     whole = (shared_data / VLLM).read_bytes()
     path = tmp_path / "cut.trace.json.gz"

@@ -111,7 +111,7 @@ def test_an_uncertain_gain_is_said_so():
 def test_a_prediction_without_plain_decoding_does_not_crash():
     rows = tuple(msgspec.structs.replace(r, speedup=None, speedup_low=None, speedup_high=None) for r in prediction("math").rows)
     made = msgspec.structs.replace(prediction("math"), rows=rows, best=rows[7], worth_it=None, break_even_tau=None)
-    assert "no block size above 1 has a known speedup" in answer(made, run(), "").sentence
+    assert "no block size above 1 within the drafter's block has a known speedup" in answer(made, run(), "").sentence
     assert "<h1>" in render(inputs(predictions=PredictionSet(here=(made,))))
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -11,8 +10,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from page_browser import visit
 from plotly.offline import get_plotlyjs
 from report_fixture import GENERATED_AT, inputs, poisoned
+from report_others import compiled, imported
 
 import reports
 from perfmodel.codec import from_document, to_document
@@ -24,7 +25,7 @@ from reports.page import render
 
 GOLDEN = Path(__file__).parent / "golden" / "report_page.html"
 POISON = "<script>alert(1)</script>\"'></script><!-- {{ 7*7 }} &amp; <b onclick=x>"
-OPTIONAL = ("run", "step_times", "traces", "audit", "model", "flatness", "acceptance", "predictions")
+OPTIONAL = ("run", "step_times", "traces", "audit", "model", "flatness", "acceptance", "predictions", "compiled", "imported")
 
 
 class Reader(HTMLParser):
@@ -76,9 +77,10 @@ def masked(page: str) -> str:
     """The page's own content: assets and embedded records named only, date and version masked, floats at four digits."""
     text = page.replace(get_plotlyjs(), "PLOTLY_JS")
     text = text.replace("2026-01-02 03:04 UTC", "DATE").replace("dflash-perf 0.1.0", "VERSION")
-    for asset in ("page.css", "page.js"):
+    for asset in ("page.css", "page.js", "whatif.js"):
         text = text.replace((Path(reports.__file__).parent / "templates" / asset).read_text(encoding="utf-8"), asset)
     text = re.sub(r'(id="record-\d+">)[^<]*', r"\1RECORD", text)
+    text = re.sub(r'(id="whatif-data">)[^<]*', r"\1WHATIF", text)
     text = re.sub(r"(</button> )[\d.]+ [kM]?B", r"\1SIZE", text)
     return re.sub(r"-?\d+\.\d{3,}(?:e-?\d+)?", lambda match: f"{float(match.group()):.4g}", text)
 
@@ -157,7 +159,7 @@ def test_every_figure_says_what_it_shows(reader):
 
 def hostile_inputs() -> PageInputs:
     """All records with the poison behind every free text."""
-    clean = inputs()
+    clean = inputs(compiled=compiled(), imported=(imported(),))
     changed = {}
     for name in OPTIONAL:
         value = getattr(clean, name)
@@ -173,7 +175,7 @@ def test_hostile_text_stays_text(reader):
     hostile = render(hostile_inputs())
     found = Reader(hostile)
     assert "<script>alert" not in hostile.replace(get_plotlyjs(), "")
-    assert len(found.scripts) == len(reader.scripts)
+    assert len(found.scripts) == len(reader.scripts) + 2  # two records more
     assert not [a for _, a in found.elements if "onclick" in a]
     assert sum("<script>alert(1)</script>" in text for text in found.text) > 50  # shown, as text
     assert "49" not in {text.strip() for text in found.text}  # templates are not evaluated twice
@@ -203,7 +205,7 @@ def test_hostile_text_is_escaped_inside_plotly():
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_missing_record_leaves_its_section_out(name):
-    page = render(inputs(**{name: () if name == "traces" else None}))
+    page = render(inputs(**{name: () if name in ("traces", "imported") else None}))
     expected = {
         "run": "Left out",
         "step_times": "no step times were measured",
@@ -213,6 +215,8 @@ def test_a_missing_record_leaves_its_section_out(name):
         "flatness": None,
         "acceptance": "no acceptance was measured",
         "predictions": "there is no prediction",
+        "compiled": None,
+        "imported": None,
     }[name]
     if name == "run":
         assert "Environment" not in Reader(page).text
@@ -224,13 +228,13 @@ def test_a_missing_record_leaves_its_section_out(name):
 
 def test_a_page_from_nothing_says_why_everything_is_missing():
     page = render(PageInputs(generated_at=GENERATED_AT))
-    assert page.count("Left out: ") == 7
+    assert page.count("Left out: ") == 8
     assert Reader(page).json_script("figures") == {}
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_page_from_one_record(name):
-    clean = inputs()
+    clean = inputs(compiled=compiled(), imported=(imported(),))
     page = render(PageInputs(generated_at=GENERATED_AT, **{name: getattr(clean, name)}))
     assert "<h1>" in page
 
@@ -306,37 +310,22 @@ def test_poison_reaches_every_record():
         assert from_document(json.loads(msgspec.json.encode(to_document(changed)))) == changed
 
 
-def chromium_console(path: Path, folder: Path) -> tuple[str, str]:
-    """The page's DOM and Chromium's console lines after the scripts have run."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("Chromium is not installed")
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", f"--user-data-dir={folder}"]
-    done = subprocess.run(
-        [browser, *flags, "--enable-logging=stderr", "--virtual-time-budget=5000", "--dump-dom", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-
-
-def test_chromium_draws_every_open_figure_with_a_clean_console(page, reader, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    dom, console = chromium_console(path, tmp_path / "profile")
-    assert console == ""
-    drawn = {a["data-figure"] for _, a in Reader(dom).elements if "js-plotly-plot" in (a.get("class") or "")}
+def test_chromium_without_a_network_draws_every_open_figure_and_asks_for_nothing(page, reader, tmp_path):
+    found = visit(page, tmp_path)
+    assert found.console == ""
+    assert found.requests == ()
+    drawn = {a["data-figure"] for _, a in Reader(found.dom).elements if "js-plotly-plot" in (a.get("class") or "")}
     assert drawn | {"heat-1", "heat-2"} == reader.json_script("figures").keys()  # those two are folded
 
 
 def test_chromium_would_report_a_request(page, tmp_path):
-    """The test of the test: a page that asks for something outside is caught on the console."""
-    path = tmp_path / "report.html"
-    path.write_text(page.replace("<main>", '<main><img src="http://127.0.0.1:9/x.png">'), encoding="utf-8")
-    _, console = chromium_console(path, tmp_path / "profile")
-    assert "Content Security Policy" in console
+    """The test of the test: what the policy stops is on the console, and without the policy the request is in the network log."""
+    asking = page.replace("<main>", '<main><img src="http://127.0.0.1:9/x.png">')
+    (tmp_path / "stopped").mkdir()
+    assert "Content Security Policy" in visit(asking, tmp_path / "stopped").console
+    (tmp_path / "free").mkdir()
+    free = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", asking)
+    assert visit(free, tmp_path / "free").requests == ("http://127.0.0.1:9/x.png",)
 
 
 def test_no_report_module_imports_jax():

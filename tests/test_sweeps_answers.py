@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.records import DecodeRun
 from sweeps import answers
-from sweeps.answers import Job, answer, compare
+from sweeps.answers import Job, Ready, answer, compare
 from sweeps.decodes import jobs
 from sweeps.intervals import median_interval
 from sweeps.store import RunStore
@@ -85,8 +85,8 @@ class Recorder:
         monkeypatch.setattr(answers, "capture", self.capture)
         monkeypatch.setattr(answers, "generate", self.generate)
 
-    def get(self, block_size: int, batch: int) -> tuple[None, float]:
-        return None, 0.0
+    def get(self, block_size: int, prompts: object) -> Ready:
+        return Ready(decoder=None, lower_s=0.1, compile_s=0.2, warmup_s=0.3)  # type: ignore[arg-type]
 
     @contextmanager
     def capture(self, folder: Path, name: str, max_steps: int) -> Iterator[SimpleNamespace]:

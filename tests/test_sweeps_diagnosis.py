@@ -13,7 +13,10 @@ from perfmodel.records import (
     AcceptanceProfile,
     AcceptanceSet,
     Diagnosis,
+    KPrediction,
+    KRow,
     PhaseTimes,
+    PredictionSet,
     StepTimes,
     TimingPoint,
     TraceSet,
@@ -291,6 +294,42 @@ def test_a_run_folder_is_diagnosed_by_task(tmp_path):
     assert {"low-first-position", "speculation-loses", "host-bound"} <= set(found)
     assert "most of the excess is host" in found["speculation-loses"]["cause"]
     assert "r = 3.00" in found["speculation-loses"]["evidence"]
+
+
+def test_a_sweep_says_at_which_batch_its_own_prediction_crosses_1(tmp_path):
+    """From 1.5 at batch 1 to 0.9 at batch 8: 1 lies at 5/6 of the way in the logarithm, 8^(5/6) = 5.7."""
+
+    def predicted(batch, context, gain):
+        plain, wide = (
+            KRow(
+                block_size=k,
+                batch=batch,
+                context=context,
+                draft_s=0.0,
+                verify_s=0.01,
+                host_s=0.0,
+                tau=1.0,
+                tpot_s=0.01,
+                speedup=s,
+            )
+            for k, s in ((1, 1.0), (4, gain))
+        )
+        best = wide if gain > 1 else plain
+        return KPrediction(
+            hardware="here", target="t", draft="d", task="chat", source="measured", batch=batch, context=context, rows=(plain, wide),
+            best=best, plateau=(best.block_size, best.block_size), worth_it=gain > 1, break_even_tau=1.0, ceiling=None,
+        )  # fmt: skip
+
+    profile = AcceptanceProfile(name="x", task="chat", target="t", draft="d", block_size=2, survival=(0.8,), at_risk=(900.0,))
+    here = (predicted(8, 256, 0.9), predicted(1, 256, 1.5), predicted(1, 4096, 3.0))
+    codec.save(tmp_path / "acceptance.json", AcceptanceSet(profiles=(profile,)))
+    codec.save(tmp_path / "prediction.json", PredictionSet(here=here))
+    falls = next(finding for finding in shown(tmp_path)["findings"] if finding["code"] == "falls-with-batch")
+    assert falls["where"] == "chat"
+    assert "predicted speedup 1.50 at batch 1, 0.90 at batch 8; it crosses 1 near batch 6" in falls["evidence"]
+    assert falls["severity"] == "warning"
+    codec.save(tmp_path / "prediction.json", PredictionSet(here=here[1:]))
+    assert "falls-with-batch" not in {finding["code"] for finding in shown(tmp_path)["findings"]}
 
 
 def test_saved_imports_and_acceptance_files_are_taken(shared_data, tmp_path):

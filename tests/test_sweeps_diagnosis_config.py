@@ -188,6 +188,15 @@ def test_shipped_names_and_folders_are_taken(tmp_path):
     assert check_configs("qwen3-4b", str(tmp_path), 16, None) is not None
 
 
+def test_what_a_shipped_name_does_not_hold_is_not_called_missing():
+    codes = {finding.code for finding in check_configs("qwen3-4b", "qwen3-4b-dflash-b16", 16, None)}
+    assert "config-not-whole" in codes
+    assert not codes & {"mask-id-missing", "rope-missing", "layer-ids-missing", "layer-ids-off-by-one"}
+    eagle = {finding.code for finding in check_configs("qwen3-8b", "qwen3-8b-eagle3", 8, None)}
+    assert "draft-vocabulary-reduced" in eagle
+    assert "block-size-missing" not in eagle
+
+
 @pytest.mark.parametrize("text", ["[]", "{", "{}", '{"num_hidden_layers": "many"}', '{"num_hidden_layers": 5, "block_size": -1}'])
 def test_what_is_no_config_is_refused(tmp_path, text):
     (tmp_path / "d.json").write_text(text)

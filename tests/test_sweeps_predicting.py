@@ -85,12 +85,15 @@ def verify_only(tmp_path, **options):
 
 
 def test_a_model_without_a_drafter_prices_the_one_that_ships(tmp_path):
-    found = answer(asked(model=verify_only(tmp_path), hardware=(), draft=None, contexts=(256,))).predictions[0]
+    path = verify_only(tmp_path)
+    found = answer(asked(model=path, hardware=(), draft=None, contexts=(256,))).predictions[0]
     assert found.draft == PAIR
     assert "drafter-not-measured" in [finding.code for finding in found.findings]
     assert [row.extrapolated for row in found.rows[:3]] == [False, True, True]
     truth = answer(asked(hardware=("tpu-v5p",), contexts=(256,))).predictions[0]
     assert found.best.draft_s == pytest.approx(truth.best.draft_s, rel=0.35)
+    timed = answer(asked(model=path, hardware=(), pass_s=found.best.draft_s, contexts=(256,))).predictions[0]
+    assert found.cost_high - found.cost_low > timed.cost_high - timed.cost_low  # what was not measured is less certain
 
 
 def test_a_given_drafter_pass_replaces_the_modelled_one(tmp_path):
@@ -274,3 +277,89 @@ def test_records_of_predictions_survive_a_file(tmp_path):
     record = codec.load_any(path)
     assert record.usd_per_hour == 4.2
     assert msgspec.structs.replace(record) == record
+
+
+# names, contradictions, exits ---------------------------------------------------------------------------------------------------
+
+
+def test_settings_name_models_as_engines_load_them():
+    text = run("--hardware", "h100", "--survival", "0.85,0.7,0.58", "--emit", "vllm")
+    assert "vllm serve Qwen/Qwen3-4B --speculative-config" in text
+    assert '"model": "z-lab/Qwen3-4B-DFlash-b16"' in text
+    pair = ("--target", "meta-llama/Llama-3.1-8B-Instruct", "--draft", "llama-3.1-8b-dflash")
+    assert "meta-llama/Llama-3.1-8B-Instruct" in run("--hardware", "h100", *pair, "--survival", "0.8", "--emit", "sglang")
+
+
+def test_a_raw_result_of_another_tool_is_sent_to_import(shared_data):
+    with pytest.raises(InputError) as caught:
+        answer(asked(acceptance=(str(shared_data / "published/tpu_v5p_standalone_math500.json"),)))
+    assert "perf import" in caught.value.hint
+    with pytest.raises(InputError) as caught:
+        answer(asked(acceptance=(str(shared_data / "bench/vllm_metrics_qwen36_27b_mtp2.prom"),)))
+    assert "perf import" in caught.value.hint
+    with pytest.raises(InputError) as caught:
+        answer(asked(acceptance=("math",)))
+    assert f"{PAIR}/math" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("taus", "said"),
+    [(((8, 6.0), (16, 5.0)), "falls"), (((4, 2.0), (16, 16.0)), "gains"), (((4, 2.5), (8, 3.4), (16, 4.0)), None)],
+)
+def test_mean_lengths_that_no_curve_has_are_said(taus, said):
+    found = {finding.code: finding for finding in answer(asked(acceptance=(), taus=taus)).predictions[0].findings}
+    assert ("mean-lengths-disagree" in found) == (said is not None)
+    if said is not None:
+        assert f"τ {said}" in found["mean-lengths-disagree"].message
+
+
+def test_measured_cycles_with_their_own_tau_need_no_estimate(tmp_path):
+    path = tmp_path / "cycles.csv"
+    path.write_text("block_size,ms,tau\n1,10,1\n8,13,3.4\n")
+    found = answer(Question(step_times=path)).predictions[0]
+    assert "curve-estimated" not in {finding.code for finding in found.findings}
+    assert found.best.speedup == pytest.approx(3.4 / 1.3)
+    assert (found.best.tau_low, found.best.tau_high) == (None, None)  # a mean length without its error
+
+
+def test_a_chip_without_a_peak_says_what_to_give_in_its_place():
+    with pytest.raises(InputError) as caught:
+        answer(asked(hardware=("rtx-4060",)))
+    assert "--step-times" in caught.value.hint
+
+
+def test_block_sizes_limit_a_table_to_its_own_rows(tmp_path):
+    path = tmp_path / "cycles.csv"
+    path.write_text("block_size,ms\n1,10\n4,12\n8,13\n16,16\n")
+    given = {"step_times": path, "survival": (0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)}
+    rows = answer(Question(**given, block_sizes=tuple(range(2, 9)))).predictions[0].rows
+    assert [row.block_size for row in rows] == [1, 4, 8]  # plain decoding stays: it is what a gain is measured against
+    path.write_text("block_size,ms\n4,12\n")
+    with pytest.raises(InputError, match="none of the block sizes"):
+        answer(Question(**given, block_sizes=(2, 3)))
+    with pytest.raises(InputError, match="drafter pass"):
+        answer(Question(**given, pass_s=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("exponent", None), ("memory_efficiency", 0.0), ("overhead_s", -1.0), ("memory_efficiency", 1e40)]
+)
+def test_an_edited_model_is_refused(tmp_path, model_file, name, value):
+    document = json.loads(model_file.read_text())
+    if value is None:
+        del document["parameters"][name]
+    else:
+        document["parameters"][name]["value"] = value
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=name):
+        answer(asked(model=path, hardware=()))
+
+
+@pytest.mark.parametrize("change", [{"block_size": 10**18}, {"committed": [[-3, 2]]}, {"num_steps": -1}])
+def test_an_edited_acceptance_is_refused(tmp_path, change):
+    document = codec.to_document(acceptance.load_profile(f"{PAIR}/gsm8k")) | change
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError):
+        answer(asked(acceptance=(str(path),)))

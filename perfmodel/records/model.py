@@ -50,6 +50,18 @@ class CompressedAttention(Record):
     num_streams: int
 
 
+class BlockMixing(Record):
+    """What DFlash 2 adds to a block drafter: convolutions along the block, and a choice among the likeliest tokens of each slot.
+
+    A convolution looks `taps` slots back, its own included, with an input-dependent kernel per `group_size` channels, before and
+    after attention and MLP of every layer; the selector weighs `num_candidates` tokens per slot.
+    """
+
+    taps: int
+    group_size: int
+    num_candidates: int
+
+
 class ModelSpec(Record):
     """Dimensions that decide a step's cost. `head_dim` is read, never derived from hidden / heads.
 
@@ -58,7 +70,7 @@ class ModelSpec(Record):
     and those of `linear` see at most `sliding_window` tokens. `attention_gate` doubles the query projection.
     A draft has `role="draft"`, its own kind, block size and feature layers, and borrows embedding and head from its target
     when `borrows_head`; `correction_rank` is the inner width of what a DSpark, Domino or DFlash 2 drafter adds to its logits,
-    `correction_state` the width of Domino's recurrent state.
+    `correction_state` the width of Domino's recurrent state, `mixing` the rest of what DFlash 2 adds.
     """
 
     name: str
@@ -96,6 +108,7 @@ class ModelSpec(Record):
     sample_from_anchor: bool = False
     correction_rank: int = 0
     correction_state: int = 0
+    mixing: BlockMixing | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""
     notes: tuple[str, ...] = ()

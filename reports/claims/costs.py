@@ -5,11 +5,11 @@ from functools import cache
 import numpy as np
 
 from perfmodel.cost import step_cost
+from perfmodel.datasheet import datasheet_flatness
 from perfmodel.hardware import load_hardware
 from perfmodel.modelspec import load_model
 from perfmodel.records import StepShape, StepTimes
 from perfmodel.roofline import floor_s
-from perfmodel.stepgrid import datasheet_grid
 
 from . import published
 from .claim import Claim, Estimate
@@ -17,8 +17,6 @@ from .claim import Claim, Estimate
 CHIPS = ("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x", "a100-80gb", "h100", "h200", "b200")
 TOLERANCE = 0.10
 _CONTEXT = 256
-_BLOCKS = (1, *range(2, 32, 2), *range(32, 128, 4), *range(128, 1025, 16))
-_NUM_DRAWS = 200
 
 
 def cost_claims(timings: StepTimes) -> tuple[Claim, ...]:
@@ -35,20 +33,8 @@ def floor_ms(block_size: int) -> float:
 @cache
 def flat_width(chip: str) -> Estimate:
     """The largest K whose verify pass of Qwen3-4B stays within 10 % of K=1's, by data sheet: batch 1, 256 cached tokens."""
-    grid = datasheet_grid(
-        load_hardware(chip), load_model("qwen3-4b"), load_model("qwen3-4b-dflash-b16"), _BLOCKS, (1,), (_CONTEXT,),
-        num_draws=_NUM_DRAWS,
-    )  # fmt: skip
-    if grid.verify_draws is None:
-        raise ValueError("draws were asked for")
-    blocks = np.array(_BLOCKS)
-
-    def width(seconds: np.ndarray) -> np.ndarray:
-        flat = seconds <= (1 + TOLERANCE) * seconds[..., :1]
-        return blocks[np.sum(np.cumprod(flat, axis=-1), axis=-1) - 1]
-
-    low, high = np.percentile(width(grid.verify_draws[:, :, 0, 0]), [2.5, 97.5])
-    return Estimate(float(width(grid.verify_s[:, 0, 0])), float(low), float(high))
+    found, key = datasheet_flatness(load_hardware(chip), load_model("qwen3-4b"), 1, _CONTEXT), f"{TOLERANCE:.2f}"
+    return Estimate(float(found.widths[key]), float(found.widths_low[key]), float(found.widths_high[key]))
 
 
 def _flat() -> Claim:

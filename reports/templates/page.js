@@ -67,6 +67,65 @@
   addEventListener("beforeprint", () => { printing = true; drawAll(); });
   addEventListener("afterprint", () => { printing = false; drawAll(); });
 
+  // The sliders: every change computes the step-time law anew (WhatIf) and redraws its figure.
+  function setUpWhatIf(model) {
+    const at = (name) => document.getElementById(`whatif-${name}`);
+    const element = document.querySelector('[data-figure="whatif"]');
+    const caption = element.closest("figure").querySelector("h3");
+    const digits = (value) => (value >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3))));
+    const seconds = (value) => (value >= 1 ? `${digits(value)} s` : value >= 1e-3 ? `${digits(1e3 * value)} ms` : `${digits(1e6 * value)} µs`);
+    const say = (name, text) => { at(name).textContent = text; };
+    const escape = (text) => text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+
+    function line(rows, name, dash) {
+      const text = rows.map((row) => `<b>${escape(name)} · K = ${row.block_size} (num_speculative_tokens ${row.block_size - 1})</b><br>`
+        + `${digits(row.speedup)}× over plain decoding<br>τ = ${digits(row.tau)}<br>step ${seconds(row.step_s)}, ${row.bound}-bound`);
+      return {
+        type: "scatter", x: rows.map((row) => row.block_size), y: rows.map((row) => row.speedup), text, hoverinfo: "text",
+        mode: "lines+markers", line: { color: "@blue", width: 2.5, dash }, marker: { size: 6, color: "@blue" },
+      };
+    }
+
+    function update() {
+      const chip = model.chips[Number(at("chip").value)], task = model.tasks[Number(at("task").value)];
+      const blockSize = Number(at("k").value), alphaScale = Number(at("alpha").value);
+      const batch = model.batches[Number(at("batch").value)], context = model.contexts[Number(at("context").value)];
+      const { rows, best } = WhatIf.curve(model, chip, task, batch, context, alphaScale, model.widest);
+      const row = rows[blockSize - 1], trained = task.trained_block_size;
+      say("k-value", `K = ${blockSize} (num_speculative_tokens ${blockSize - 1})${blockSize > trained ? ", extrapolated" : ""}`);
+      say("batch-value", digits(batch));
+      say("context-value", `${context.toLocaleString("en-US")} tokens`);
+      say("alpha-value", `× ${alphaScale.toFixed(2)}`);
+      say("speedup", `${digits(row.speedup)}×`);
+      say("best", best.block_size > 1 ? `K = ${best.block_size} (${best.block_size - 1}): ${digits(best.speedup)}×` : "plain decoding");
+      say("tau", digits(row.tau));
+      say("step", `${seconds(row.draft_s)} + ${seconds(row.verify_s)} + ${seconds(row.host_s)}, verify is ${row.bound}-bound`);
+      say("tpot", seconds(row.tpot_s));
+      say("rate", digits(batch / row.tpot_s));
+      const gain = best.block_size > 1 ? `best at K = ${best.block_size} with ${digits(best.speedup)}×` : "plain decoding is fastest";
+      caption.textContent = `${task.name} on ${chip.name}, batch ${batch}, context ${context.toLocaleString("en-US")} tokens: ${gain}`;
+      element.setAttribute("aria-label", `Line chart of speedup against block size K. ${caption.textContent}`);
+      const ring = { size: 16, symbol: "circle-open", color: "@orange", line: { width: 3, color: "@orange" } };
+      figures.whatif.data = [
+        line(rows.slice(trained - 1), task.name, "dot"),
+        line(rows.slice(0, trained), task.name, "solid"),
+        { ...line([row], task.name, "solid"), mode: "markers", marker: ring },
+      ];
+      draw(element);
+    }
+
+    const start = model.start;
+    at("batch").max = model.batches.length - 1;
+    at("context").max = model.contexts.length - 1;
+    at("batch").value = model.batches.indexOf(start.batch);
+    at("context").value = model.contexts.indexOf(start.context);
+    at("k").value = Math.min(start.block_size, model.widest);
+    document.querySelectorAll("#sliders input, #sliders select").forEach((input) => input.addEventListener("input", update));
+    update();
+  }
+
+  if (document.getElementById("whatif-data")) setUpWhatIf(read("whatif-data"));
+
   document.querySelectorAll("button[data-copy]").forEach((button) => button.addEventListener("click", async () => {
     const source = document.getElementById(button.dataset.copy);
     getSelection().selectAllChildren(source); // stays selected where the browser refuses the clipboard to a local file

@@ -60,7 +60,7 @@ def _is_shifted(pair: Pair) -> bool:
 def _layout(pair: Pair, size: int | None) -> list[Diagnosed]:
     """Blocks of 7 without a word on the label layout: the known family is trained with labels shifted by one."""
     draft = pair.draft
-    text = f"{draft.name} {' '.join(str(name) for name in draft.raw.get('architectures') or [])}".lower()
+    text = f"{draft.name} {draft.architectures}".lower()
     if _is_shifted(pair) or "sample_from_anchor" in draft.values or not (size == 7 or "dspark" in text or "deepspec" in text):
         return []
     evidence = f"block_size {size}, and the config does not say `sample_from_anchor`"

@@ -6,6 +6,7 @@ from perfmodel.records import Diagnosed
 
 from .block import check_block
 from .config_pair import Pair, load_config
+from .finding import diagnosed
 from .geometry import check_head_dim, check_hidden, check_rope, check_window
 from .layer_ids import check_layer_ids
 from .mask import check_mask
@@ -30,4 +31,16 @@ CHECKS: dict[str, Callable[[Pair], list[Diagnosed]]] = {
 def check_configs(target: str, draft: str, block_size: int | None, context: int | None) -> list[Diagnosed]:
     """Findings about a pair of configurations. Raises `InputError` for what is no configuration."""
     pair = Pair(load_config(target), load_config(draft), block_size, context)
-    return [finding for check in CHECKS.values() for finding in check(pair)]
+    found = [finding for check in CHECKS.values() for finding in check(pair)]
+    return found if pair.draft.is_whole else [*found, _not_whole(pair.draft.name)]
+
+
+def _not_whole(name: str) -> Diagnosed:
+    return diagnosed(
+        "config-not-whole",
+        "info",
+        name,
+        f"of {name} only the dimensions ship with perf",
+        "mask id, RoPE and dtype are in its config.json alone, so they were not checked",
+        "give the drafter's config.json",
+    )

@@ -17,13 +17,21 @@ DEFAULT_BYTES = 2
 """Bytes per weight and cached element where a config names no dtype: bfloat16."""
 
 
+_LAYER_KEYS = dict.fromkeys(("eagle3", "peagle"), "eagle_aux_hidden_state_layer_ids")
+"""Where a kind of drafter keeps its feature layers, if not in `target_layer_ids`."""
+
+
 @dataclass(frozen=True)
 class Config:
-    """One model's configuration; `values` are its keys flattened, the more special place winning."""
+    """One model's configuration; `values` are its keys flattened, the more special place winning.
+
+    `is_whole` is False for a model known by the dimensions that ship: what such a record lacks is unknown, not absent.
+    """
 
     name: str
     values: Mapping[str, Any]
     raw: Mapping[str, Any]
+    is_whole: bool = True
 
     def count(self, key: str) -> int | None:
         """A whole number, None where absent. Raises `InputError` for anything else."""
@@ -65,9 +73,15 @@ class Config:
         return "default"
 
     @property
+    def architectures(self) -> str:
+        """The names of its architectures in one text; empty where none is listed."""
+        named = self.raw.get("architectures")
+        return " ".join(map(str, named)) if isinstance(named, list) else ""
+
+    @property
     def is_eagle(self) -> bool:
         """Whether it is an EAGLE-3 head."""
-        listed = " ".join(str(name) for name in self.raw.get("architectures") or [])
+        listed = self.architectures
         return "eagle" in f"{listed} {self.raw.get('speculators_model_type', '')}".lower()
 
     @property
@@ -122,10 +136,17 @@ def load_config(name_or_path: str) -> Config:
         "head_dim": spec.head_dim,
         "intermediate_size": spec.intermediate_size,
         "vocab_size": spec.vocab_size,
-        "block_size": spec.block_size,
+        "block_size": None if spec.block_size is None else spec.block_size - spec.sample_from_anchor,
+        "sample_from_anchor": spec.sample_from_anchor or None,
+        _LAYER_KEYS.get(spec.drafter or "", "target_layer_ids"): list(spec.target_layer_ids) or None,
+        "target_hidden_size": spec.target_hidden_size,
+        "draft_vocab_size": spec.draft_vocab_size,
+        "num_experts": spec.num_experts or None,
+        "sliding_window": spec.sliding_window,
+        "architectures": [spec.drafter] if spec.drafter else None,
     }
     known = {key: value for key, value in values.items() if value is not None}
-    return Config(spec.name, known, known)
+    return Config(spec.name, known, known, is_whole=False)
 
 
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def check_rope(pair: Pair) -> list[Diagnosed]:
     """The drafter's own rotation, which may differ from the target's but must be the trained one."""
     draft, target = pair.draft, pair.target
     mine, theirs = draft.rope_theta, target.rope_theta
+    if mine is None and not draft.is_whole:
+        return []
     if mine is None:
         evidence = "the drafter's config has no rope_theta"
         cause = "an engine falls back to 10000 or to the target's; with a wrong base the first draft is good and later ones decay"

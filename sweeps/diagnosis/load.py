@@ -18,7 +18,16 @@ CONTEXT_FACTOR, CONTEXT_LOSS = 4.0, 0.15
 
 def falls_with_batch(subjects: Sequence[Subject]) -> list[Diagnosed]:
     """`falls-with-batch`, with the batch at which the speedup crosses 1 where it does."""
-    speedups = _speedups(subjects)
+    return _falling(_speedups(subjects), None)
+
+
+def predicted_to_fall(subject: Subject) -> list[Diagnosed]:
+    """`falls-with-batch` of one task from what its own sweep predicted, where that was for several batches."""
+    return _falling(subject.predicted, subject.name)
+
+
+def _falling(speedups: Sequence[tuple[float, float]], task: str | None) -> list[Diagnosed]:
+    """The finding for (batch, speedup) in rising order; `task` where the speedups are one sweep's predictions for it."""
     if len(speedups) < 2:
         return []
     (first, most), (last, least) = speedups[0], speedups[-1]
@@ -38,8 +47,8 @@ def falls_with_batch(subjects: Sequence[Subject]) -> list[Diagnosed]:
         diagnosed(
             "falls-with-batch",
             "warning" if least < 1 else "info",
-            None,
-            f"speedup {listed}{where}",
+            task,
+            f"{'predicted ' if task else ''}speedup {listed}{where}",
             "verification leaves the flat part of the roofline, or draft and host work grow with the batch",
             f"set K by batch size ({step}): perf predict --batch {first:g},{last:g} --emit vllm",
         )

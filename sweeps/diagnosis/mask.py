@@ -22,6 +22,8 @@ def check_mask(pair: Pair) -> list[Diagnosed]:
             evidence = f"the mask is given as the text {named!r}"
             cause = "only some engines look it up in the tokenizer"
             return [diagnosed("mask-id-text", "warning", draft.name, evidence, cause, "add mask_token_id as a number")]
+        if not draft.is_whole:
+            return []
         evidence = "the drafter's config has no mask_token_id"
         cause = "an engine that falls back to pad or 0 feeds slots the drafter never saw; acceptance falls at every position"
         return [diagnosed("mask-id-missing", "error", draft.name, evidence, cause, "add dflash_config.mask_token_id")]

@@ -9,7 +9,7 @@ from .decay import fast_decay, k_above_trained
 from .extremes import tau_at_the_ends
 from .finding import ORDER
 from .first_position import low_first_position
-from .load import falls_with_batch, falls_with_context
+from .load import falls_with_batch, falls_with_context, predicted_to_fall
 from .mixture import rising_alpha
 from .sameness import not_one_sweep
 from .sample import too_few_answers, warm_up
@@ -33,6 +33,7 @@ RULES: dict[str, Callable[[Subject], list[Diagnosed]]] = {
     "four-bit target": four_bit_target,
     "warm-up": warm_up,
     "number of prompts": too_few_answers,
+    "predicted by batch": predicted_to_fall,
 }
 """Rules that look at one run."""
 

@@ -19,6 +19,8 @@ from perfmodel.records import (
     Finding,
     Imported,
     ImportedRun,
+    KPrediction,
+    PredictionSet,
     Run,
     StepTimes,
     TraceSet,
@@ -32,7 +34,10 @@ from ..importers.source import Source
 
 @dataclass(frozen=True)
 class Subject:
-    """One run. Times are seconds per step; `survival[i-1]` is P(at least i drafts accepted)."""
+    """One run. Times are seconds per step; `survival[i-1]` is P(at least i drafts accepted).
+
+    `predicted` holds (batch, speedup at that batch's best speculative K) where a sweep predicted several batches.
+    """
 
     name: str
     file: str = ""
@@ -54,6 +59,7 @@ class Subject:
     context: int | None = None
     facts: dict[str, str] = field(default_factory=dict)
     samples_s: tuple[tuple[float, ...], ...] = ()
+    predicted: tuple[tuple[int, float], ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -161,7 +167,22 @@ def _run_folder(folder: Path) -> list[Subject]:
     run = codec.load(folder / "run.json", Run) if (folder / "run.json").is_file() else None
     times = codec.load(folder / "timings.json", StepTimes) if (folder / "timings.json").is_file() else None
     traces = codec.load(folder / "traces.json", TraceSet).traces if (folder / "traces.json").is_file() else {}
-    return [_task(folder.name, profile, run, times, _trace_of(traces, profile.task)) for profile in profiles]
+    whole = folder / "prediction.json"
+    here = codec.load(whole, PredictionSet).here if whole.is_file() else ()
+    tasks = [_task(folder.name, profile, run, times, _trace_of(traces, profile.task)) for profile in profiles]
+    return [replace(task, predicted=_by_batch(here, task.name)) for task in tasks]
+
+
+def _by_batch(predictions: Sequence[KPrediction], task: str) -> tuple[tuple[int, float], ...]:
+    """(batch, speedup) of a task at the shortest context predicted, at the best K above 1: also where that loses."""
+    mine = [prediction for prediction in predictions if prediction.task == task]
+    shortest = min((prediction.context for prediction in mine), default=0)
+    found = {}
+    for prediction in mine:
+        rows = [row.speedup for row in prediction.rows if row.block_size > 1 and row.in_training and row.speedup is not None]
+        if prediction.context == shortest and rows:
+            found[prediction.batch] = max(rows)
+    return tuple(sorted(found.items()))
 
 
 def _trace_of(traces: dict[str, TraceTimings], task: str) -> TraceTimings | None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cost import dtype_bytes
-from .errors import InputError
-from .leastsquares import Problem, Solution
-from .phases import VERIFY
-from .records import Hardware
-from .stepmodel import ROOFLINE, Work
-from .termchoice import best_solution
+from perfmodel.cost import dtype_bytes
+from perfmodel.errors import InputError
+from perfmodel.leastsquares import Problem, Solution
+from perfmodel.phases import VERIFY
+from perfmodel.records import Hardware
+from perfmodel.stepmodel import ROOFLINE, Work
+from perfmodel.termchoice import best_solution
 
 RESIDENT = 2.0
 """Weights below this many times the last on-chip memory may stay there between repeats."""
