@@ -7,7 +7,7 @@ ARGS ?=
 PERF := $(VENV)/bin/perf
 STAMP := $(VENV)/.installed$(if $(EXTRA),-$(EXTRA))
 
-.PHONY: sweep test test-slow lint bench docs clean
+.PHONY: sweep test test-slow test-vllm lint bench compile-matrix docs clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -15,7 +15,9 @@ help:
 	@echo "make sweep   run 'perf sweep-k --max 1024' on the embedded model and write an HTML report (under ten minutes)"
 	@echo "make test    run the default test suite"
 	@echo "make lint    ruff, mypy and the import floors"
-	@echo "make bench   speed benchmarks beside the reference"
+	@echo "make bench   speed benchmarks: decoding beside the reference, reading traces beside XProf, prediction grids"
+	@echo "make test-vllm        tests against a real vLLM server, in an environment of its own"
+	@echo "make compile-matrix   compile the whole loop for every TPU generation (EXTRA=tpu; an hour or two)"
 	@echo "make docs    regenerate docs/cli.md and docs/claims.md"
 
 $(STAMP): pyproject.toml constraints.txt tools/venv.sh
@@ -39,6 +41,11 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(VENV)/bin/python -m benchmarks.decode $(ARGS)
+	$(VENV)/bin/python -m benchmarks.xplane
+	$(VENV)/bin/python -m benchmarks.predict
+
+compile-matrix: $(STAMP)
+	$(VENV)/bin/python -m benchmarks.compile_matrix $(ARGS)
 
 docs: $(STAMP)
 	$(VENV)/bin/python -m perfcli.reference docs/cli.md

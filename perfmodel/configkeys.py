@@ -1,7 +1,7 @@
 """Takes dimensions out of a config.json key by key, and refuses what is missing, damaged or not priced, by name."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from .errors import InputError
 
@@ -37,7 +37,7 @@ def count(config: Config, key: str, name: str) -> int:
             f"{name}: `{key}` must be a positive whole number, not {_shown(value)}",
             "the config is incomplete or of another kind",
         )
-    return int(value)
+    return value
 
 
 def count_or_zero(config: Config, key: str, name: str) -> int:
@@ -45,7 +45,7 @@ def count_or_zero(config: Config, key: str, name: str) -> int:
     value = config.get(key)
     if value is not None and not _is_count(value, 0):
         raise InputError(f"{name}: `{key}` must be a whole number, not {_shown(value)}", "the config may be damaged")
-    return int(value or 0)
+    return value or 0
 
 
 def counts(config: Config, key: str, name: str, least: int = 0) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ def counts(config: Config, key: str, name: str, least: int = 0) -> tuple[int, ..
     return tuple(values)
 
 
-def _is_count(value: Any, least: int) -> bool:
+def _is_count(value: Any, least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
 
 

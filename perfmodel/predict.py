@@ -216,9 +216,12 @@ def _answer(question: _Question, problem: Candidates, details: Sequence[dict[str
 
 
 def _still_true(findings: Sequence[Finding], rows: Sequence[KRow]) -> list[Finding]:
-    """A profile's findings, less the one about an estimated curve where no row needed an estimate."""
-    is_estimated = any(row.tau_source != "measured" for row in rows)
-    return [finding for finding in findings if is_estimated or finding.code != "curve-estimated"]
+    """A profile's findings; where no row needed an estimated curve, that one says what is left of it: no error of τ is known."""
+    if any(row.tau_source != "measured" for row in rows):
+        return list(findings)
+    message = "mean acceptance lengths were given without their error, so no interval holds it"
+    known = _finding("acceptance-without-error", "info", message, "give a survival list with counts, or the raw counts")
+    return [known if finding.code == "curve-estimated" else finding for finding in findings]
 
 
 def _profile_findings(profile: AcceptanceProfile, target: str, draft: str, context: int) -> list[Finding]:

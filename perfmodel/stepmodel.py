@@ -301,7 +301,8 @@ def checked(model: FittedModel, where: str) -> FittedModel:
     if missing:
         raise InputError(f"{where} lacks the constant {missing[0]}", "the file may be edited; fit again")
     for name, parameter in model.parameters.items():
-        if not 0.0 <= parameter.value < 1e30 or (parameter.value < 1e-30 and not name.endswith("_s")):
+        highest = 100.0 if name == "exponent" else 1e30
+        if not 0.0 <= parameter.value < highest or (parameter.value < 1e-30 and not name.endswith("_s")):
             raise InputError(f"{where}: {name} is {parameter.value:g}", "the file may be edited; fit again")
     if any(len(draw) != len(model.parameters) for draw in model.draws):
         raise InputError(f"{where}: a draw has not one value per constant", "the file may be edited; fit again")

@@ -192,7 +192,9 @@ def test_a_damaged_config_is_refused_by_key(role, key, value):
     target = {"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
               "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 16, "vocab_size": 32, "num_experts": 4,
               "num_experts_per_tok": 2, "moe_intermediate_size": 8}  # fmt: skip
-    draft = target | {"architectures": ["DFlashDraftModel"], "block_size": 4}
+    draft = target | {"architectures": ["DFlashDraftModel"], "block_size": 4, "target_layer_ids": [0]}
+    if key == "aux_hidden_state_layer_ids":
+        del draft["target_layer_ids"]
     config = (target if role == "target" else draft) | {key: value}
     with pytest.raises(InputError) as caught:
         modelspec.from_config(config, "odd")

@@ -17,7 +17,7 @@ from decoding.prompts import Prompt
 from perfmodel.errors import InputError
 from perfmodel.records import ImportedRun
 from sweeps.engines.client import Client, error_text, parse_address
-from sweeps.engines.counters import Scrape, block_size_of, difference, speculates
+from sweeps.engines.counters import block_size_of, difference, settled_scrape, speculates
 from sweeps.engines.dialect import Dialect, answer, find_dialect, read_answer, served_model
 from sweeps.engines.failure import EngineError
 from sweeps.engines.launch import check_command, command_at, is_taken, launched
@@ -199,13 +199,12 @@ def test_a_stream_of_something_else() -> None:
 def test_counters_between_two_scrapes(tmp_path: Path) -> None:
     with serving("--drafts", "3") as client:
         dialect = find_dialect(client, "tiny", PROMPT, 16)
-        scrapes = []
-        for name in ("before", "after"):
-            path = tmp_path / name
-            path.write_text(client.get("/metrics").text)
-            scrapes.append(Scrape(path, path.read_text()))
-            answer(client, dialect, "tiny", PROMPT, 16)
-    run = difference(*scrapes, "tiny")
+        scrapes = [settled_scrape(client, tmp_path / "before")]
+        answer(client, dialect, "tiny", PROMPT, 16)
+        scrapes.append(settled_scrape(client, tmp_path / "after"))
+    assert scrapes[0] is not None
+    assert scrapes[1] is not None
+    run = difference(scrapes[0], scrapes[1], "tiny")
     assert (run.num_steps, run.num_draft_tokens, run.num_output_tokens) == (8, 24, 16)
     assert run.num_accepted == 0 + 1 + 3 + 0 + 2 + 0 + 1 + 3  # the last step's three were accepted, two of them cut
     assert block_size_of(run) == 4
