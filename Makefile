@@ -33,6 +33,11 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(VENV)/bin/python -m pytest -q -m slow $(ARGS)
 
+# Real vLLM servers, in an environment of their own (2.5 GB).
+test-vllm: $(STAMP)
+	sh tools/vllm_env.sh .venv-vllm
+	PERF_VLLM_PYTHON="$(CURDIR)/.venv-vllm/bin/python" $(VENV)/bin/python -m pytest -q -m vllm_cpu $(ARGS)
+
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

@@ -92,7 +92,14 @@ def test_ties_are_cut_by_id_and_the_best_token_always_stays() -> None:
     np.testing.assert_allclose(probabilities(logits, Sampling(1.0, top_k=99)), 0.2)
 
 
-@pytest.mark.parametrize(("sampling", "proposals"), [*((sampling, "sampled") for sampling in SETTINGS), (SETTINGS[-1], "greedy")])
+@pytest.mark.parametrize(
+    ("sampling", "proposals"),
+    [
+        *((sampling, "sampled") for sampling in SETTINGS),
+        *(pytest.param(sampling, "greedy", marks=pytest.mark.slow) for sampling in SETTINGS[:-1]),
+        (SETTINGS[-1], "greedy"),
+    ],
+)
 def test_two_tokens_have_the_targets_joint_law(sampling: Sampling, proposals: str) -> None:
     # Steps of K = 3 until each request has two tokens: where a step commits one, the next step adds the other.
     sampling = replace(sampling, proposals=proposals)

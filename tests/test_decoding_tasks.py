@@ -92,7 +92,7 @@ def test_reads_arrays_gzip_blank_lines_and_a_byte_order_mark(tmp_path):
         ("a.jsonl", b"", "holds no prompts"),
         ("a.json", b"[]", "holds no prompts"),
         ("a.jsonl.gz", b'{"prompt": "a"}', "not a gzip file"),
-        ("a.jsonl.gz", gzip.compress(b'{"prompt": "a"}' * 50)[:-9], "damaged gzip"),
+        ("a.jsonl.gz", gzip.compress(b'{"prompt": "a"}' * 50, mtime=0)[:-9], "damaged gzip"),
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt": "\xff"}', "line 2: not UTF-8"),
     ],
 )

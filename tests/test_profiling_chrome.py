@@ -175,12 +175,12 @@ def refusal(path) -> InputError:
         (b"", "is empty"),
         (b"no gzip at all", "not gzip"),
         (b"\x1f\xef\xbf\xbd\x08\x00", "re-encoded as text"),
-        (gzip.compress(json.dumps({"traceEvents": [span("a", 0, 1)]}).encode())[:40], "not whole gzip"),
-        (gzip.compress(b'{"traceEvents": [{"ph": "X"'), "not whole JSON"),
-        (gzip.compress(b'{"schema": "perf.run"}'), "no Chrome trace"),
-        (gzip.compress(b'{"traceEvents": [{"ph": 3}]}'), "no Chrome trace"),
-        (gzip.compress(b'{"traceEvents": []}'), "no event with a start"),
-        (gzip.compress(b"[" * 5000), "JSON|nested"),
+        (gzip.compress(json.dumps({"traceEvents": [span("a", 0, 1)]}).encode(), mtime=0)[:40], "not whole gzip"),
+        (gzip.compress(b'{"traceEvents": [{"ph": "X"', mtime=0), "not whole JSON"),
+        (gzip.compress(b'{"schema": "perf.run"}', mtime=0), "no Chrome trace"),
+        (gzip.compress(b'{"traceEvents": [{"ph": 3}]}', mtime=0), "no Chrome trace"),
+        (gzip.compress(b'{"traceEvents": []}', mtime=0), "no event with a start"),
+        (gzip.compress(b"[" * 5000, mtime=0), "JSON|nested"),
     ],
 )
 def test_damaged_and_foreign_files_are_refused_by_name(tmp_path, data, said):
