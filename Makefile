@@ -28,7 +28,7 @@ sweep: $(STAMP)
 	$(PERF) sweep-k --max 1024 $(ARGS)
 
 test: $(STAMP)
-	$(VENV)/bin/python -m pytest -q --cov=perfmodel --cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
+	$(VENV)/bin/python -m pytest -q -n auto --dist loadscope --cov=perfmodel --cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
 
 test-slow: $(STAMP)
 	$(VENV)/bin/python -m pytest -q -m slow $(ARGS)
