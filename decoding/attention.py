@@ -23,13 +23,16 @@ from jaxtyping import Array, Float, Int
 
 from perfmodel.errors import UnsupportedError
 
-from .layers import attend
+from .layers import attend, attend_all_heads
 
 PAGE_SIZE = 16
 """Positions per page, unless a kernel is asked for with another."""
 
 TILE_LANES = 128
 """Width of a TPU vector register: the TPU kernel wants head_dim in multiples of it."""
+
+FEW_QUERY_HEADS = 36
+"""Queries times heads per request up to which a CPU reads all KV heads at once; at 72 and more it costs time."""
 
 MESH_AXIS = "model"
 """The mesh axis that heads and matrix columns are split over."""
@@ -125,12 +128,13 @@ def attend_gathered(
 ) -> Float[Array, "b t nh"]:
     """Causal attention over the pages of each request; heads joined."""
     visible = jnp.arange(table.shape[1] * kernel.page_size) <= positions[..., None]
+    read = attend_all_heads if kernel.reads_in_place and q.shape[1] * q.shape[2] <= FEW_QUERY_HEADS else attend
 
     def gathered(keys: Array, values: Array) -> Array:
-        return attend(q, _rows(keys.at[table].get(mode="clip"), table), _rows(values.at[table].get(mode="clip"), table), visible)
+        return read(q, _rows(keys.at[table].get(mode="clip"), table), _rows(values.at[table].get(mode="clip"), table), visible)
 
     def in_place(keys: Array, values: Array) -> Array:
-        return attend(q, _rows(keys, table), _rows(values, table), visible)
+        return read(q, _rows(keys, table), _rows(values, table), visible)
 
     if not kernel.reads_in_place or table.size != pages[0].shape[0]:
         return gathered(*pages)

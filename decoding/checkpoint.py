@@ -25,6 +25,7 @@ from .checkpoint_tensors import DeviceTensors, FolderTensors, RandomTensors, Ten
 from .config import TargetConfig
 from .config_draft import Draft2Config, DraftConfig
 from .config_eagle3 import Eagle3Config, is_eagle3
+from .config_layout import MaskId
 from .drafter import AnyDraftConfig
 
 Params = dict[str, Any]
@@ -42,9 +43,9 @@ def load_target(folder: Path, dtype: DTypeLike) -> tuple[TargetConfig, Params]:
     return config, params
 
 
-def load_draft(folder: Path, dtype: DTypeLike) -> tuple[AnyDraftConfig, Params]:
+def load_draft(folder: Path, dtype: DTypeLike, mask_id: MaskId | None = None) -> tuple[AnyDraftConfig, Params]:
     """The drafter in a checkpoint folder, of any kind and layout that runs here, its weights in `dtype`. Raises `InputError`."""
-    config = draft_config(read_config(folder))
+    config = draft_config(read_config(folder), mask_id)
     pickled = sorted(path.name for path in folder.glob("mask_embedding.*") if path.suffix != ".safetensors")
     if pickled:
         raise InputError(
@@ -54,19 +55,20 @@ def load_draft(folder: Path, dtype: DTypeLike) -> tuple[AnyDraftConfig, Params]:
     take = FolderTensors(folder)
     params = build_draft(config, take, dtype)
     take.finish(allowed=TRAINING_TENSORS)
-    return half_split(config), params
+    return as_built(config), params
 
 
-def draft_config(document: Mapping[str, Any]) -> AnyDraftConfig:
-    """The configuration of a drafter from its decoded `config.json`, by the architecture it names. Raises `InputError`."""
-    return Eagle3Config.from_json(document) if is_eagle3(document) else DraftConfig.from_json(document)
+def draft_config(document: Mapping[str, Any], mask_id: MaskId | None = None) -> AnyDraftConfig:
+    """The configuration of a drafter from its decoded `config.json`, by the architecture it names. Raises `InputError`.
+
+    `mask_id` is asked for the id of a mask token that the document gives in words.
+    """
+    return Eagle3Config.from_json(document) if is_eagle3(document) else DraftConfig.from_json(document, mask_id)
 
 
-def half_split(config: AnyDraftConfig) -> AnyDraftConfig:
-    """The configuration that fits parameters as they are built: interleaved rotations have become half-split ones."""
-    if isinstance(config, DraftConfig) and config.rope_interleaved:
-        return dataclasses.replace(config, rope_interleaved=False)
-    return config
+def as_built(config: AnyDraftConfig) -> AnyDraftConfig:
+    """The configuration that fits parameters as they are built: rotary pairs in halves, and values that need no scaling."""
+    return dataclasses.replace(config, rope_interleaved=False, value_scale=1.0) if isinstance(config, DraftConfig) else config
 
 
 def random_target(config: TargetConfig, seed: int, dtype: DTypeLike) -> Params:
@@ -171,7 +173,9 @@ def _own_vocabulary(take: Tensors, config: DraftConfig, dtype: DTypeLike) -> Par
 
 
 def _draft_layer(take: Tensors, prefix: str, config: DraftConfig, dtype: DTypeLike) -> Params:
-    layer = _layer(take, prefix, config, True, dtype, fuse_q=False, interleaved=config.rope_interleaved)
+    layer = _layer(
+        take, prefix, config, True, dtype, fuse_q=False, interleaved=config.rope_interleaved, value_scale=config.value_scale
+    )
     if config.attention_sinks:
         layer["sinks"] = _array(take(f"{prefix}self_attn.attention_sink_bias", config.num_heads), dtype)
     if isinstance(config, Draft2Config):
@@ -282,14 +286,19 @@ def _layer(
     dtype: DTypeLike,
     fuse_q: bool,
     interleaved: bool = False,
+    value_scale: float = 1.0,
 ) -> Params:
-    """A decoder layer's weights. `interleaved`: the file's rotary pairs lie side by side; they are put into halves."""
+    """A decoder layer's weights. `interleaved`: the file's rotary pairs lie side by side; they are put into halves.
+
+    Attention is linear in its values, so that their scale is one of the weights that make them.
+    """
     d, f, h = config.hidden_size, config.intermediate_size, config.head_dim
     q_width, kv_width = config.num_heads * h, config.num_kv_heads * h
     turned = _halves if interleaved else lambda rows, _: rows
     q = turned(take(f"{prefix}self_attn.q_proj.weight", q_width, d), h).T
     k = turned(take(f"{prefix}self_attn.k_proj.weight", kv_width, d), h).T
     v = take(f"{prefix}self_attn.v_proj.weight", kv_width, d).T
+    v = v if value_scale == 1.0 else v.astype(np.float32) * value_scale
     gate, up = take(f"{prefix}mlp.gate_proj.weight", f, d).T, take(f"{prefix}mlp.up_proj.weight", f, d).T
     weights = {"qkv": _joined([q, k, v])} if fuse_q else {"q": q, "kv": _joined([k, v])}
     weights |= {

@@ -14,7 +14,7 @@ from perfmodel.errors import InputError
 from perfmodel.records import ModelSpec
 from perfmodel.records.model import BlockMixing, DrafterKind
 
-from .config_layout import flat_document
+from .config_layout import MaskId, flat_document
 from .config_reader import ConfigReader, check_heads
 from .config_rope import RopeScaling, take_rope
 
@@ -32,8 +32,9 @@ class DraftConfig:
     """Dimensions of a DFlash drafter: Qwen3-type layers over `target_layer_ids` features of the target.
 
     `windows` and `causal` say per layer how far it looks back (None: everything) and whether its block is causal; empty means
-    full and bidirectional throughout. `block_size` is the trained block, anchor included. `num_target_layers` is None where
-    the file does not say. Embedding and head are the target's unless the file brings its own, of `draft_vocab_size` rows.
+    full and bidirectional throughout. `value_scale` multiplies attention's values. `block_size` is the
+    trained block, anchor included. `num_target_layers` is None where the file does not say.
+    Embedding and head are the target's unless the file brings its own, of `draft_vocab_size` rows.
     """
 
     vocab_size: int
@@ -61,11 +62,12 @@ class DraftConfig:
     draft_vocab_size: int | None = None
     attention_sinks: bool = False
     rope_interleaved: bool = False
+    value_scale: float = 1.0
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "DraftConfig":
+    def from_json(cls, document: Mapping[str, Any], mask_id: MaskId | None = None) -> "DraftConfig":
         """The configuration in a decoded `config.json`: a `Draft2Config` when it describes DFlash 2. Raises `InputError`."""
-        reader = ConfigReader(flat_document(document), "draft config.json")
+        reader = ConfigReader(flat_document(document, mask_id), "draft config.json")
         _take_architecture(reader)
         common = _take_common(reader)
         kind: type[DraftConfig] = DraftConfig
@@ -122,6 +124,8 @@ class DraftConfig:
         nested |= {name: getattr(self, name) for name, usual in scalars.items() if getattr(self, name) != usual}
         if self.attention_sinks:
             nested["attention_sink_bias"] = True
+        if self.value_scale != 1.0:
+            nested["attention_value_scale"] = self.value_scale
         windows = self.layer_windows
         usual_causality = tuple(window is not None for window in windows)
         document = {
@@ -265,7 +269,6 @@ def _take_common(reader: ConfigReader) -> dict[str, Any]:
     draft_vocab_size = reader.count("draft_vocab_size", default=vocab_size)
     reader.take("tie_word_embeddings", default=None)
     mask_token_id = reader.count("mask_token_id", minimum=0)
-    reader.take("mask_token", default=None)  # the same in words
     return {
         "vocab_size": vocab_size,
         "hidden_size": hidden_size,
@@ -290,8 +293,9 @@ def _take_common(reader: ConfigReader) -> dict[str, Any]:
         "logit_scale": reader.number("logit_scale", default=1.0),
         "sample_from_anchor": bool(reader.flag("sample_from_anchor", False)),
         "draft_vocab_size": None if draft_vocab_size == vocab_size else draft_vocab_size,
-        "attention_sinks": bool(reader.flag("attention_sink_bias", False)),
+        "attention_sinks": bool(reader.flag("attention_sink_bias", reader.flag("add_swa_attention_sink_bias", False))),
         "rope_interleaved": not reader.flag("is_neox_style", True),
+        "value_scale": reader.number("attention_value_scale", default=1.0),
     }
 
 

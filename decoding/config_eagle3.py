@@ -20,8 +20,9 @@ ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Spec
 """Names under which the network of this module is published."""
 
 _SPECULATORS_KEYS = ("speculators_config", "speculators_model_type", "speculators_version", "has_no_defaults_at_init")
-_TRAINING_KEYS = ("embed_requires_grad",)
-_UNUSED_VARIANTS = ("norm_before_fc", "fc_norm", "norm_output", "eagle_config")
+_TRAINING_KEYS = ("embed_requires_grad", "target_model_type")
+"""What was trained and for whom; the layer itself is of the Llama kind whatever its target is."""
+_UNUSED_VARIANTS = ("norm_before_fc", "fc_norm", "norm_output")
 """Variants of the network that other engines know; false or absent in the checkpoints that run here."""
 
 _DEFAULT_ROPE_THETA = 1e4
@@ -177,6 +178,12 @@ def is_eagle3(document: Mapping[str, Any]) -> bool:
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with the nested layer's dimensions at the top; keys of the top level win."""
     flat = dict(document)
+    own = flat.pop("eagle_config", None) or {}
+    if not isinstance(own, Mapping):
+        raise InputError("eagle_config is not an object", "see the published checkpoints for the layout")
+    if twice := sorted(key for key, value in own.items() if flat.get(key, value) != value):
+        raise InputError(f"{', '.join(twice)} inside eagle_config and beside it differ", "keep what the drafter was trained with")
+    flat |= own
     if "transformer_layer_config" not in flat:
         return flat
     layer = flat.pop("transformer_layer_config")

@@ -5,8 +5,8 @@ z-lab puts the drafter's own keys into `dflash_config`, or leaves them at the to
 value replaces a top-level one of the same name.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from perfmodel.errors import InputError
 
@@ -22,12 +22,31 @@ TRAINING_KEYS = (
 CAUSALITY_KEYS = ("sliding_window_non_causal", "is_causal", "causal")
 
 
-def flat_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The config as one level of keys with z-lab's names. Raises `InputError` when a section is no object."""
+MaskId: TypeAlias = Callable[[str], int]
+"""The id that the target's tokenizer gives a mask token."""
+
+
+def flat_document(document: Mapping[str, Any], mask_id: MaskId | None = None) -> dict[str, Any]:
+    """The config as one level of keys with z-lab's names. Raises `InputError` when a section is no object.
+
+    `mask_id` answers for a file that names its mask token in words only.
+    """
     if "speculators_model_type" in document or "transformer_layer_config" in document:
-        return _from_speculators(document)
+        return _mask_as_id(_from_speculators(document), mask_id)
     nested = _section(document, "dflash_config")
-    return {key: value for key, value in document.items() if key != "dflash_config"} | nested
+    return _mask_as_id({key: value for key, value in document.items() if key != "dflash_config"} | nested, mask_id)
+
+
+def _mask_as_id(flat: dict[str, Any], mask_id: MaskId | None) -> dict[str, Any]:
+    name = flat.pop("mask_token", None)
+    if name is None or flat.get("mask_token_id") is not None:
+        return flat
+    if mask_id is None or not isinstance(name, str):
+        raise InputError(
+            f"mask_token is {name!r}, and neither mask_token_id nor a tokenizer of the target says which row of its table that is",
+            "add mask_token_id to the drafter's config.json",
+        )
+    return flat | {"mask_token_id": mask_id(name)}
 
 
 def _from_speculators(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,6 +132,12 @@ def take_rope(reader: ConfigReader) -> tuple[float, RopeScaling | None]:
     old_name = entry.pop("type", "default")
     kind = entry.pop("rope_type", old_name)
     entry = {key: value for key, value in entry.items() if value not in NEUTRAL_VALUES.get(key, ())}
+    if "partial_rotary_factor" in entry:
+        # `speculators` copied the key from the target's config and trained with whole heads turned; vLLM turns a part.
+        raise InputError(
+            f"{reader.where}: RoPE with partial_rotary_factor {entry['partial_rotary_factor']}: whole heads are turned here",
+            "take the key out if the drafter was trained on whole heads in spite of it, as early speculators ones were",
+        )
     if kind == "default" and not entry:
         return theta, None
     makers = {"llama3": _llama3, "linear": _linear, "yarn": _yarn}

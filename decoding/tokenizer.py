@@ -1,7 +1,7 @@
 """Tokens from text: a checkpoint folder's `tokenizer.json` and chat template."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jinja2
@@ -21,6 +21,23 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises bare Exception for every malformed file
         raise InputError(f"{path} is not a tokenizer: {error}", "the download may be incomplete") from error
+
+
+def id_in(folder: Path) -> Callable[[str], int]:
+    """What gives a special token's id in a checkpoint folder's vocabulary: a new one gets the first id behind it.
+
+    So do the programs that drafters were trained with: they add a mask token to the target's tokenizer. Raises `InputError`.
+    """
+
+    def id_of(token: str) -> int:
+        tokenizer = load_tokenizer(folder)
+        tokenizer.add_special_tokens([token])
+        found = tokenizer.token_to_id(token)
+        if found is None:
+            raise InputError(f"{token!r} cannot be a token of {folder}", "name the mask token, or give mask_token_id")
+        return found
+
+    return id_of
 
 
 def tokenizer_config(folder: Path) -> dict:

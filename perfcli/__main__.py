@@ -3,8 +3,10 @@
 import errno
 import io
 import os
+import signal
 import sys
-from typing import NoReturn
+import threading
+from typing import Any, NoReturn
 
 import click
 
@@ -28,6 +30,22 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 200 else f"{name[:100]}…{name[-60:]}"
 
 
+def hear_interrupts() -> None:
+    """From now on a Ctrl-C that falls into a callback or a destructor, where Python ignores it, is said again a moment later.
+
+    JAX is called back at every collection of garbage, which happens often while a sweep runs.
+    """
+
+    def said_again(ignored: Any) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            main_thread = threading.main_thread().ident or 0
+            threading.Timer(0.05, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
+        else:
+            sys.__unraisablehook__(ignored)
+
+    sys.unraisablehook = said_again
+
+
 def leave_at_once() -> NoReturn:
     """End now, without tearing down: XLA's threads were interrupted in mid-work, and ending them in order can crash."""
     sys.stdout.flush()
@@ -41,6 +59,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write τ shows ? in its place
     settle_libtpu()
+    hear_interrupts()
     try:
         status = app.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):

@@ -76,6 +76,7 @@ def command(
     from msgspec import to_builtins
 
     from perfmodel.codec import encode, write_atomic
+    from profiling.environment import environment
     from sweeps.capturing import decode_prompts, read_prompt_ids, token_dump
     from sweeps.pairs import CHAIN_BLOCK_SIZE, OWN_DRAFT, open_pair, random_prompts, weights_findings
 
@@ -97,7 +98,7 @@ def command(
         recording = decode_prompts(
             pair, ids, size, batch, max_new_tokens, trace, lambda share, message: report("decoding", share, message)
         )
-    xplane, decode_s = recording.xplane, recording.decode_s
+    xplane, decode_s, overhead = recording.xplane, recording.decode_s, recording.overhead
     findings = (*findings, *recording.findings)
     dump = token_dump(recording.answers)
     if dump_tokens is not None:
@@ -116,14 +117,18 @@ def command(
         "warmup_s": recording.warmup_s,
         "decode_s": decode_s,
         "profiler_s": recording.profiler_s,
+        "profiler_overhead": None if overhead is None else overhead.share,
+        "profiler_overhead_low": None if overhead is None else overhead.low,
+        "profiler_overhead_high": None if overhead is None else overhead.high,
         "trace": None if xplane is None else str(xplane),
         "weights": weights,
+        "environment": to_builtins(environment()),
         "findings": [to_builtins(finding) for finding in findings],
     }
     if as_json:
         print_json("perf.capture", 1, summary)
         return
-    from perfmodel.units import format_seconds
+    from perfmodel.units import format_percent, format_seconds
 
     for finding in findings:
         click.echo(f"{finding.severity.upper()}: {finding.message}")
@@ -132,5 +137,8 @@ def command(
                f" {format_seconds(decode_s)}")  # fmt: skip
     click.echo(f"lowering {format_seconds(recording.lower_s)}, compiling {format_seconds(recording.compile_s)}, "
                f"warm-up {format_seconds(recording.warmup_s)}, steps {format_seconds(decode_s)}")  # fmt: skip
+    if overhead is not None:
+        shares = [format_percent(share, 2) for share in (overhead.share, overhead.low, overhead.high)]
+        click.echo(f"recording changed a step by {shares[0]} ({shares[1]} to {shares[2]})")
     if xplane is not None:
         click.echo(f"trace: {xplane}\n  perf extract {folder}\n  perf view {folder}")

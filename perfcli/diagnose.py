@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .options import json_option, out_option, print_record
+from .options import json_option, out_option, print_record, quiet_option
 
 
 @click.command("diagnose", short_help="Say why acceptance is low or tokens are slow, and check a pair's configuration.")
@@ -15,6 +15,7 @@ from .options import json_option, out_option, print_record
 @click.option("--context", type=click.IntRange(1, 100_000_000), default=None, help="Tokens of context that are to be served.")
 @out_option("Write the findings there as JSON.")
 @json_option
+@quiet_option
 def command(
     files: tuple[Path, ...],
     target: str | None,
@@ -23,6 +24,7 @@ def command(
     context: int | None,
     out: Path | None,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Say what is wrong with results (any file `perf import` reads, its record, or a run folder) or with a configuration.
 
@@ -42,7 +44,10 @@ def command(
         raise click.UsageError("--k and --context belong to the check of a configuration: give --target and --draft.")
     from sweeps.diagnosis.verdict import diagnose_all
 
-    record = diagnose_all(files, target, draft, block_size, context)
+    from .progress import progress_bars
+
+    with progress_bars(quiet, passing=True) as report:
+        record = diagnose_all(files, target, draft, block_size, context, report)
     if out is not None:
         from perfmodel.codec import save
 

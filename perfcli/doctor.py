@@ -19,10 +19,10 @@ def command(calibrate: bool, as_json: bool, quiet: bool) -> None:
     """
     from sweeps.doctor import examine
 
-    from .progress import working
+    from .progress import progress_bars
 
-    with working("calibrating" if calibrate else "looking", quiet):
-        document = examine(calibrate)
+    with progress_bars(quiet, passing=True) as report:
+        document = examine(calibrate, report)
     if as_json:
         print_json("perf.doctor", 1, document)
         return

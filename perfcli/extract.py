@@ -35,11 +35,11 @@ def command(trace: Path, patterns: tuple[str, ...], out: Path | None, as_json: b
     from profiling.extract import extract
     from sweeps.peaks import with_peaks
 
-    from .progress import working
+    from .progress import progress_bars, shares
 
     wanted = _patterns(patterns)
-    with working("reading the trace", quiet):
-        timings = with_peaks(extract(trace, phase_patterns=wanted, with_statistics=True))
+    with progress_bars(quiet, passing=True) as report:
+        timings = with_peaks(extract(trace, phase_patterns=wanted, with_statistics=True, progress=shares(report)))
     if out is not None:
         save(out, timings)
     if as_json:

@@ -48,14 +48,13 @@ def command(
     from perfmodel.flatness import flat_table
     from sweeps.document import fit_document
 
-    from .progress import working
+    from .progress import progress_bars, shares
 
     found = read_source(source, hardware, target, draft, dtype)
-    with working("fitting", quiet):
-        model = fit(found.points, found.target, found.draft, found.hardware, found.dtype)
+    with progress_bars(quiet, passing=True) as report:
+        model = fit(found.points, found.target, found.draft, found.hardware, found.dtype, progress=shares(report))
+        rows = flat_table(model, progress=lambda share: report("flat widths", share, ""))
     model = structs.replace(model, findings=(*found.findings, *model.findings))
-    with working("flat widths", quiet):
-        rows = flat_table(model)
     if out is not None:
         save(out, model)
     if as_json:

@@ -32,10 +32,10 @@ def command(
     """
     from sweeps.importers.merging import import_files
 
-    from .progress import working
+    from .progress import progress_bars
 
-    with working("reading", quiet):
-        record, lines = import_files(files, format_name, columns)
+    with progress_bars(quiet, passing=True) as report:
+        record, lines = import_files(files, format_name, columns, report)
     for line in lines:
         click.echo(line, err=True)
     if out is not None:

@@ -1,7 +1,9 @@
 """The HTML page of a run folder, shared by the verbs that write one."""
 
+import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 from .options import document_bytes
 
 
-def page_inputs(result: Any) -> Any:
-    """What the page of a sweep is made from."""
+def page_inputs(result: Any, page: Path | None = None) -> Any:
+    """What the page of a sweep is made from. `page` is where it will stand, the run folder if None."""
     from reports.inputs import PageInputs
 
+    away = None if page is None else os.path.relpath(result.folder, page.parent)
     return PageInputs(
         generated_at=datetime.now(UTC),
         run=result.run,
@@ -23,6 +26,8 @@ def page_inputs(result: Any) -> Any:
         acceptance=result.acceptance,
         predictions=result.predictions,
         flatness=result.flatness,
+        served=result.served,
+        captures="" if away in (None, ".") else f"{away}/",
         commands=(
             command_line(result.run.spec),
             *((f"perf view {result.folder}",) if result.served is None else ()),
@@ -98,10 +103,19 @@ def records_inputs(paths: tuple[Path, ...], options: str = "") -> Any:
     from reports.gathering import gather
 
     commands = (f"perf report {' '.join(map(str, paths))}{options}",)
-    return gather(tuple(read_records(paths)), datetime.now(UTC), commands)
+    return replace(gather(tuple(read_records(paths)), datetime.now(UTC), commands), captures=None)
 
 
-RUN_RECORDS = ("run.json", "timings.json", "traces.json", "audit.json", "model.json", "acceptance.json", "prediction.json")
+RUN_RECORDS = (
+    "run.json",
+    "timings.json",
+    "traces.json",
+    "audit.json",
+    "model.json",
+    "acceptance.json",
+    "prediction.json",
+    "served.json",
+)
 """The records of a run folder, in the order of work."""
 
 

@@ -132,8 +132,8 @@ def command(
 def _settings(engine: str, found: Any, target: str, draft: str | None) -> str:
     """The settings for an engine, naming the models as it can load them: by hub id, where there is no doubt which."""
     from perfmodel.errors import InputError
-    from perfmodel.modelspec import hub_id, load_model
-    from perfmodel.settings import snippet
+    from perfmodel.modelspec import load_model
+    from reports.pasting import pasted
     from reports.prediction_text import why_this_k
 
     predictions = found.predictions
@@ -143,13 +143,13 @@ def _settings(engine: str, found: Any, target: str, draft: str | None) -> str:
     if not (first.target and (first.draft or first.best.block_size == 1)):
         raise InputError("settings name the target and the drafter, and these are unknown here", "use --hardware or --model")
     asked = {load_model(name).name: name for name in (target, draft) if name is not None}
-    return snippet(
+    return pasted(
         engine,
         block_size=first.best.block_size,
-        target=hub_id(asked.get(first.target, first.target)) or first.target,
-        draft=hub_id(asked.get(first.draft, first.draft)) or first.draft,
+        target=asked.get(first.target, first.target),
+        draft=asked.get(first.draft, first.draft),
         why=why_this_k(first),
-        method="eagle3" if found.drafting == "sequential" else "dflash",
+        method=_method(found),
         by_batch={prediction.batch: prediction.best.block_size for prediction in predictions},
     )
 
@@ -161,8 +161,12 @@ def _write_profile(path: Path, found: Any) -> None:
 
     if len(found.profiles) != 1:
         raise InputError(f"a speculation profile holds one task, not {len(found.profiles)}", "give the acceptance of one task")
-    method = "eagle3" if found.drafting == "sequential" else "dflash"
-    write_atomic(path, encode(write_profile(found.profiles[0], method)))
+    write_atomic(path, encode(write_profile(found.profiles[0], _method(found))))
+
+
+def _method(found: Any) -> Any:
+    """How engines call the drafter's kind."""
+    return "eagle3" if found.drafting == "sequential" else "dflash"
 
 
 def _write(path: Path, found: Any) -> None:
@@ -178,7 +182,7 @@ def _write(path: Path, found: Any) -> None:
 def _show(found: Any) -> None:
     from rich.console import Console
 
-    from perfmodel.settings import engine_settings
+    from reports.pasting import pasted_settings
     from reports.prediction_text import details, landscape_tables
     from reports.tables import prediction_table
     from reports.terminal import findings_list
@@ -193,7 +197,7 @@ def _show(found: Any) -> None:
         console.print(findings_list(prediction.findings))
     if len(found.predictions) == 1:
         first = found.predictions[0]
-        for setting in engine_settings(first.best.block_size, first.target, first.draft):
+        for setting in pasted_settings(first.best.block_size, first.target, first.draft, _method(found)):
             console.print(str(setting), markup=False, highlight=False, soft_wrap=True)
 
 

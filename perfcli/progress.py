@@ -1,17 +1,36 @@
-"""Progress bars on stderr: what is going on and how long is left; silent when nobody watches."""
+"""Progress bars on stderr: what is going on and how long is left; silent when nobody watches.
+
+A bar knows what share of its stage is done; the time left is what the rest takes at the pace of the share so far. Work that is over
+in a moment shows nothing.
+"""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sweeps.progress import Reporter
+from sweeps.progress import Reporter, silent
+
+MOMENT_S = 1.0
+"""Work that is over by then shows no bar."""
+
+PACE_S = 600.0
+"""The time left is told by the pace over this long: some stages have few parts, of a minute each."""
+
+
+class LastingProgress(Progress):
+    """Bars that appear once the work has lasted a moment."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The table of bars, or nothing yet."""
+        if any((task.elapsed or 0.0) >= MOMENT_S for task in self.tasks):
+            yield from super().get_renderables()
 
 
 class BarReporter:
-    """Shows each stage of a sweep as a bar."""
+    """Shows each stage of a piece of work as a bar."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -25,22 +44,10 @@ class BarReporter:
 
 
 @contextmanager
-def working(message: str, quiet: bool) -> Iterator[None]:
-    """A moving bar with the time so far, for one piece of work that cannot say how far it is; gone when it ends."""
+def progress_bars(quiet: bool, passing: bool = False) -> Iterator[Reporter]:
+    """A reporter of progress while inside; silent with `quiet` or when stderr is not a terminal. `passing` bars go when it ends."""
     if quiet or not sys.stderr.isatty():
-        yield
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        bars.add_task(message, total=None)
-        yield
-
-
-@contextmanager
-def progress_bars(quiet: bool) -> Iterator[Reporter]:
-    """A reporter of progress while inside; silent with `quiet` or when stderr is not a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda stage, share, message: None
+        yield silent
         return
     columns = (
         TextColumn("{task.description:<12}"),
@@ -49,5 +56,11 @@ def progress_bars(quiet: bool) -> Iterator[Reporter]:
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[message]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    console = Console(stderr=True)
+    with LastingProgress(*columns, console=console, transient=passing, speed_estimate_period=PACE_S) as bars:
         yield BarReporter(bars)
+
+
+def shares(report: Reporter) -> Callable[[str, float], None]:
+    """The reporter for rooms below, which tell the stage and the share of it that is done."""
+    return lambda stage, share: report(stage, share, "")

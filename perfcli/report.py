@@ -38,7 +38,8 @@ def command(sources: tuple[Path, ...], form: str, out: Path | None, as_json: boo
         from sweeps.folder import read_result
 
         result = read_result(sources[0])
-        inputs, path = page_inputs(result), out or result.report.with_suffix(f".{form}")
+        path = out or result.report.with_suffix(f".{form}")
+        inputs = page_inputs(result, path)
     else:
         inputs, path = records_inputs(sources, options), out or Path(f"report.{form}")
     write_page(inputs, path, form)

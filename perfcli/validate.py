@@ -1,6 +1,7 @@
 """`perf validate`: a model against points it was not fitted to."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,14 +39,13 @@ def command(
     """
     if not 1 <= len(paths) <= 2:
         raise click.UsageError("give a SOURCE of timings, and before it a MODEL if there is one")
-    from .progress import working
+    from .progress import progress_bars
 
-    with working("validating", quiet):
-        document = (
-            _by_model(*paths, hardware, target or draft or dtype)
-            if len(paths) == 2
-            else _left_out(paths[0], hardware, target, draft, dtype)
-        )
+    if len(paths) == 2:
+        document = _by_model(*paths, hardware, target or draft or dtype)
+    else:
+        with progress_bars(quiet, passing=True) as report:
+            document = _left_out(paths[0], hardware, target, draft, dtype, report)
     if as_json:
         print_json("perf.validation", 1, document)
         return
@@ -75,11 +75,13 @@ def _by_model(model: Path, source: Path, hardware: str | None, other: str | None
     return validate(transfer(fitted, chip), points)
 
 
-def _left_out(source: Path, hardware: str | None, target: str | None, draft: str | None, dtype: str | None) -> dict[str, object]:
+def _left_out(
+    source: Path, hardware: str | None, target: str | None, draft: str | None, dtype: str | None, report: Any
+) -> dict[str, object]:
     from sweeps.validation import cross_validate
 
     found = read_source(source, hardware, target, draft, dtype)
-    return cross_validate(found.points, found.target, found.draft, found.hardware, found.dtype)
+    return cross_validate(found.points, found.target, found.draft, found.hardware, found.dtype, report)
 
 
 add_table_help(command)

@@ -8,7 +8,7 @@ kernel; when it lies off the curve of the wider steps it gets a ratio of its own
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,6 +30,9 @@ MAX_DRAWS = 200
 
 MIN_EXPERT_SIZES = 6
 """The form with expert coverage has two constants more than the dense one, so it needs this many fitted sizes."""
+
+Progress = Callable[[str, float], object]
+"""Told the stage of a fit and the share of it that is done (0 … 1)."""
 
 FORM_GAIN = 0.75
 """Held-out error of another form over the plain one's, below which it is chosen."""
@@ -68,6 +71,7 @@ def fit(
     *,
     num_draws: int = MAX_DRAWS,
     seed: int = 0,
+    progress: Progress = lambda stage, share: None,
 ) -> FittedModel:
     """The step-time law fitted to measured times, with errors, draws, held-out error and what could not be seen.
 
@@ -83,9 +87,9 @@ def fit(
     priced = target is not None and hardware is not None
     _check(usable, audited.num_invalid, priced)
     sample = _sample(usable, target, draft, hardware, dtype)
-    found = _best_form(sample, (ROOFLINE,) if priced else (DENSE, EXPERTS), overhead_bound)
+    found = _best_form(sample, (ROOFLINE,) if priced else (DENSE, EXPERTS), overhead_bound, progress)
     solution, fixed = found.solution, dict(found.sample.problem.fixed)
-    draws = _draws(found.sample, solution, min(num_draws, MAX_DRAWS), seed)
+    draws = _draws(found.sample, solution, min(num_draws, MAX_DRAWS), seed, progress)
     fitted_points = _fitted_points(found.sample, solution.values)
     problem, lead = found.sample.problem, _lead(usable)
     held = [abs(point.error) for point in fitted_points if point.held_out]
@@ -100,7 +104,7 @@ def fit(
         parameters=parameters_of(solution, problem, lead, raised, fixed),
         median_error=statistics.median(abs(point.error) for point in fitted_points if not point.held_out),
         held_out_median_error=statistics.median(held) if held else None,
-        held_out=_held_out(found, held, overhead_bound),
+        held_out=_held_out(found, held, overhead_bound, progress),
         fitted_range=_range(sample),
         num_points=len(usable),
         num_rejected=len(points) - len(trusted),
@@ -115,20 +119,26 @@ def fit(
     )
 
 
-def _best_form(sample: _Sample, forms: Sequence[str], overhead_bound: bool) -> _Found:
+def _best_form(sample: _Sample, forms: Sequence[str], overhead_bound: bool, progress: Progress) -> _Found:
     """The form of the law with the least held-out error; the first one unless another is clearly better.
 
     A form with more constants must have enough sizes left to fit them.
     """
     best: _Found | None = None
-    for form in forms:
+    for index, form in enumerate(forms):
         lead = _lead(sample.points)
         train = select(sample.problem, ~sample.held_out)
         if best is not None and (
             not sample.held_out.any() or len(np.unique(train.work.tokens)) < MIN_EXPERT_SIZES or best.held_out < LAW_ERROR
         ):
             break
-        problem, solution = best_solution(train, form, lead, overhead_bound)
+        problem, solution = best_solution(
+            train,
+            form,
+            lead,
+            overhead_bound,
+            lambda share, done=index: progress("terms", (done + share) / len(forms)),  # type: ignore[misc]
+        )
         found = _Found(form, replace(sample, problem=replace(sample.problem, fixed=problem.fixed)), solution)
         if best is None or found.held_out < FORM_GAIN * best.held_out:
             best = found
@@ -137,14 +147,15 @@ def _best_form(sample: _Sample, forms: Sequence[str], overhead_bound: bool) -> _
     return best
 
 
-def _held_out(found: _Found, held: Sequence[float], overhead_bound: bool) -> dict[str, float]:
+def _held_out(found: _Found, held: Sequence[float], overhead_bound: bool, progress: Progress) -> dict[str, float]:
     """Median error per left-out axis: block sizes, batches, contexts, as far as the points have several."""
 
     def refit(problem: Problem) -> dict[str, float]:
         return same_terms(problem, found.solution, overhead_bound).values
 
     by_size = {"block_size": statistics.median(held)} if held else {}
-    return by_size | left_out_errors(found.sample.problem, found.sample.points, _lead(found.sample.points), refit)
+    problem, points = found.sample.problem, found.sample.points
+    return by_size | left_out_errors(problem, points, _lead(points), refit, lambda share: progress("left out", share))
 
 
 def _is_fitted(point: TimingPoint, target: ModelSpec | None, draft: ModelSpec | None) -> bool:
@@ -208,14 +219,15 @@ def _sample(
     )
 
 
-def _draws(sample: _Sample, solution: Solution, num_draws: int, seed: int) -> list[dict[str, float]]:
+def _draws(sample: _Sample, solution: Solution, num_draws: int, seed: int, progress: Progress) -> list[dict[str, float]]:
     """Bootstrap draws of all constants: repeats resampled within each point, and the law's own misfit added anew each time."""
     rng = np.random.default_rng(seed)
     train = ~sample.held_out
     problem = select(sample.problem, train)
     points = [point for point, kept in zip(sample.points, train, strict=True) if kept]
     draws = []
-    for _ in range(num_draws):
+    for index in range(num_draws):
+        progress("errors", index / num_draws)
         times = np.array([_resampled(point, rng) for point in points]) * np.exp(rng.normal(0.0, solution.misfit, len(points)))
         draws.append(redraw(problem, solution, rng, times))
     return draws

@@ -12,6 +12,7 @@ from .leastsquares import Problem, Solution
 from .phases import VERIFY
 from .records import Finding, FittedPoint, Hardware, Parameter, Peak
 from .stepmodel import terms
+from .units import format_seconds
 
 
 def parameters_of(
@@ -164,11 +165,13 @@ def fit_findings(
     """What a reader of the fit should know: what was not seen, what was chosen, and how far to trust it."""
     findings = []
     for name, knob in solution.pinned.items():
+        value = solution.values[name]
+        prior = format_seconds(value) if knob.unit == "s" else f"{value:.3g} {knob.unit}".strip()
         findings.append(
             Finding(
                 code="not-identified",
                 severity="info" if name.endswith("overhead_s") else "warning",
-                message=f"{name} is not determined by these points; its prior {solution.values[name]:.3g} {knob.unit} is used",
+                message=f"{name} is not determined by these points; its prior {prior} is used",
                 hint=_remedy(knob.remedy, examples.get(name, "")),
             )
         )

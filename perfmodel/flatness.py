@@ -7,7 +7,7 @@ arithmetic does from the start (`compute`), and there is no plateau; or K=1 runs
 if any, starts at K=2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -78,23 +78,36 @@ def flat_table(
     contexts: Sequence[int] = (),
     dtypes: Sequence[str] = (),
     weight_bits: Sequence[float] = WEIGHT_BITS,
+    progress: Callable[[float], object] = lambda share: None,
 ) -> tuple[Flatness, ...]:
     """How flat width and knee move: one row per batch, per context, per dtype and per weight width, all else as first fitted.
 
     Where nothing is named, batches are powers of two while at least two block sizes remain within what was fitted, contexts the
     fitted range's ends and four times the longest, dtypes all that the chip has a peak for. Rows that change dtype or storage keep the
-    fitted efficiencies and are marked `what_if`: no step of that kind was measured.
+    fitted efficiencies and are marked `what_if`: no step of that kind was measured. `progress` is told the share of the rows that is
+    done.
     """
     known = model.fitted_range
     batch, context = known.batch[0], known.context[0]
     rows = [(batch, context)]
     rows += [(other, context) for other in batches or [b for b in _BATCHES if 2 * b <= known.tokens[1]]]
     rows += [(batch, other) for other in contexts or sorted({known.context[1], 4 * max(known.context[1], 256)})]
-    found = [flatness(model, *row) for row in dict.fromkeys(rows)]
+    asked = [(model, *row) for row in dict.fromkeys(rows)]
+    num_measured = len(asked)
+    asked += [(other, batch, context) for other in _otherwise(model, dtypes, weight_bits)]
+    found = []
+    for index, one in enumerate(asked):
+        progress(index / len(asked))
+        found.append(msgspec.structs.replace(flatness(*one), what_if=index >= num_measured))
+    return tuple(found)
+
+
+def _otherwise(model: FittedModel, dtypes: Sequence[str], weight_bits: Sequence[float]) -> list[FittedModel]:
+    """The model in other dtypes that the chip has a peak for, and with weights stored narrower; none where its bytes are unknown."""
     target, hardware = model.target, model.hardware
+    others: list[FittedModel] = []
     if model.form != ROOFLINE or target is None or hardware is None or peak_flops_per_s(hardware, model.dtype) is None:
-        return tuple(found)
-    others = [model]
+        return others
     for dtype in dtypes or hardware.flops_per_s:
         if dtype != model.dtype and dtype in DTYPE_BYTES and peak_flops_per_s(hardware, dtype) is not None:
             others.append(msgspec.structs.replace(model, dtype=dtype))
@@ -102,8 +115,7 @@ def flat_table(
         stored = msgspec.structs.replace(target, weight_bits=bits)
         if target.weight_bits >= 16.0 > bits:  # a model that is stored narrow already has no wider weights to read
             others.append(msgspec.structs.replace(model, target=stored))
-    found += [msgspec.structs.replace(flatness(other, batch, context), what_if=True) for other in others[1:]]
-    return tuple(found)
+    return others
 
 
 def _stored_bits(model: FittedModel) -> float:

@@ -30,13 +30,22 @@ def held_out_sizes(block_sizes: Sequence[int]) -> set[int]:
     return set(sizes[1:-1:2]) if len(sizes) >= MIN_SIZES + 1 else set()
 
 
-def left_out_errors(problem: Problem, points: Sequence[TimingPoint], lead: str, refit: Refit) -> dict[str, float]:
-    """Median relative error of points whose batch, or context, was left out; an axis with one value has no entry."""
+def left_out_errors(
+    problem: Problem, points: Sequence[TimingPoint], lead: str, refit: Refit, progress: Callable[[float], object]
+) -> dict[str, float]:
+    """Median relative error of points whose batch, or context, was left out; an axis with one value has no entry.
+
+    `progress` is told the share of the refits that is done.
+    """
     found = {}
-    for axis in ("batch", "context"):
-        values = np.array([getattr(point, axis) for point in points])
+    axes = {axis: np.array([getattr(point, axis) for point in points]) for axis in ("batch", "context")}
+    num_refits = sum(len(_spread(values)) for values in axes.values())
+    done = 0
+    for axis, values in axes.items():
         errors: list[float] = []
         for value in _spread(values):
+            progress(done / num_refits)
+            done += 1
             rest = values != value
             if not _carries_a_curve(problem, rest, lead):
                 continue

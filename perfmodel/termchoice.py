@@ -6,7 +6,7 @@ them; then the other phases choose theirs. Where sizes lie just above a multiple
 may show; the tile size is chosen the same way, from those that the points could show at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -28,17 +28,24 @@ TILE_SHOWS = 1.15
 """A tile can be seen only where it would round some size beyond its first tile up by at least this factor."""
 
 
-def best_solution(problem: Problem, form: str, lead: str, overhead_bound: bool) -> tuple[Problem, Solution]:
-    """The law with the terms that the points support best, fitted; and the problem, with its tile size where one shows."""
+def best_solution(
+    problem: Problem, form: str, lead: str, overhead_bound: bool, progress: Callable[[float], object] = lambda share: None
+) -> tuple[Problem, Solution]:
+    """The law with the terms that the points support best, fitted; and the problem, with its tile size where one shows.
+
+    `progress` is told the share of the choices that is made: the curve's terms for every tile size, then those of the other phases.
+    """
     optional = optional_knobs(problem, form, lead)
     of_others = [knob for knob in optional if knob.name.endswith("_ratio")]
     of_curve = [knob for knob in optional if knob not in of_others]
     curve = select(problem, problem.work.phases == lead)
     base = base_knobs(curve, form, lead)
+    tiles = _visible_tiles(curve)
+    progress(0.0)
     plain = _best_terms(curve, base, of_curve)
     tried = [(_score(curve, base, plain), plain, 0)]
-    tiles = _visible_tiles(curve)
-    for tile in tiles:
+    for index, tile in enumerate(tiles, start=1):
+        progress(index / (len(tiles) + 2))
         tiled = replace(curve, fixed={"tile_tokens": float(tile)})
         chosen = _best_terms(tiled, base, of_curve)
         # A tile is no constant that is fitted but one of a list, none among them, and pays 2 ln(list) for the choice.
@@ -48,6 +55,7 @@ def best_solution(problem: Problem, form: str, lead: str, overhead_bound: bool) 
     if tile:
         problem = replace(problem, fixed={"tile_tokens": float(tile)})
     base = base_knobs(problem, form, lead)
+    progress((len(tiles) + 1) / (len(tiles) + 2))
     chosen += _best_terms(problem, (*base, *chosen), of_others)
     prefer = "memory_efficiency" if overhead_bound else "overhead_s"
     solution = solve(problem, [*base, *chosen], prefer)

@@ -44,11 +44,12 @@ def read_annotations(space: Space, phase_map: PhaseMap) -> Annotations:
             if line.name.startswith(REGION_LINE):
                 wanted |= mapped
                 regions.append(line.times)
-            for index in line.carrying("step_num"):
+            for index in line.carrying("step_num").tolist():
                 steps[line.event_name(index)].append(_times(line, index))
             # XLA may name an operation after a phase; an operation says which module it belongs to, an annotation does not.
-            operations = set(line.carrying("hlo_op")) if wanted else set()
-            for index in line.named(wanted):
+            named = line.named(wanted)
+            operations = set(line.carrying("hlo_op").tolist()) if named else set()
+            for index in named:
                 if index not in operations:
                     phases[wanted[int(line.ids[index])]].append(_times(line, index))
     step_name, findings = _choose_step_name({name: len(found) for name, found in steps.items()})

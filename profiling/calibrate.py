@@ -65,16 +65,18 @@ class Benchmark:
         return (high - low) / median
 
 
-def calibrate(budget_s: float = DEFAULT_BUDGET_S, refresh: bool = False) -> Hardware:
+def calibrate(
+    budget_s: float = DEFAULT_BUDGET_S, refresh: bool = False, progress: Callable[[float], object] = lambda share: None
+) -> Hardware:
     """Measured peaks of the device JAX runs on, SI units, from the user's cache or measured now in about `budget_s` at most.
 
     The cache holds one file per processor, core count, device and JAX version. A file that cannot be read, or that was taken on
-    a busy machine, is measured anew.
+    a busy machine, is measured anew. `progress` is told the share of the time it may take that is spent.
     """
     found = None if refresh else read_cache()
     if found is not None and BUSY not in found.notes:
         return found
-    hardware = measure(budget_s)
+    hardware = measure(budget_s, progress)
     codec.save(cache_path(), hardware)
     return hardware
 
@@ -98,14 +100,15 @@ def cache_path() -> Path:
     return Path(base) / "dflash-perf" / f"machine-{fingerprint}.json"
 
 
-def measure(budget_s: float) -> Hardware:
+def measure(budget_s: float, progress: Callable[[float], object] = lambda share: None) -> Hardware:
     """Measured peaks, SI units, without the cache."""
     begin = time.perf_counter()
+    progress(0.0)
     device = jax.devices()[0]
     stream_bytes = _stream_bytes(device.platform)
     benchmarks, notes = _benchmarks(stream_bytes, device.platform)
     dispatch_s = empty_call_s()
-    _run_rounds(benchmarks, begin + budget_s)
+    _run_rounds(benchmarks, begin, budget_s, progress)
     bandwidth = _peak(benchmarks, "bandwidth")
     cache = last_level_cache_bytes() if device.platform == "cpu" else None
     rates = {dtype: _peak(benchmarks, dtype) for dtype in ("float32", "bfloat16") if any(b.resource == dtype for b in benchmarks)}
@@ -158,7 +161,7 @@ def _benchmark(name: str, resource: Resource, amount: float, function: Callable[
     return found
 
 
-def _run_rounds(benchmarks: list[Benchmark], deadline: float) -> None:
+def _run_rounds(benchmarks: list[Benchmark], begin: float, budget_s: float, progress: Callable[[float], object]) -> None:
     """Sample all benchmarks in turn until they have settled, or the time is up (after at least one round).
 
     Settled means that a dozen rounds brought no better sample; on a busy machine, whose samples scatter, it is never believed.
@@ -173,7 +176,9 @@ def _run_rounds(benchmarks: list[Benchmark], deadline: float) -> None:
             improved |= not benchmark.samples_s or min(benchmark.samples_s) > _GAIN * min(samples)
             benchmark.samples_s += samples
         settled = 0 if improved else settled + 1
-        if time.perf_counter() >= deadline:
+        spent_s = time.perf_counter() - begin
+        progress(min(1.0, spent_s / budget_s))
+        if spent_s >= budget_s:
             return
 
 

@@ -18,13 +18,14 @@ class CompileProgram:
     """A jitted function with the arguments to lower it for: `jax.ShapeDtypeStruct`s in any structure, and static options.
 
     An argument without a sharding of its own is given to every device whole. `mesh` is the one the shardings and the function use,
-    if any.
+    if any; `compiler_options` are XLA's own.
     """
 
     function: Any
     arguments: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
     mesh: Any = None
+    compiler_options: dict[str, str | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
             traced = program.function.trace(*arguments, **program.options)
             lowered = traced.lower()
         lowered_at = time.perf_counter()
-        compiled = lowered.compile()
+        compiled = lowered.compile(compiler_options=program.compiler_options or None)
     except (*REFUSALS, jax.errors.JaxRuntimeError, PerfError) as error:
         return {"failure": str(error)[:4000], **facts}
     done = time.perf_counter()

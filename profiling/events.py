@@ -1,11 +1,20 @@
 """Events of a line as columns: name id, start, length, and the stats that each carries."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+from jaxtyping import Int32, UInt8
 
-from .intervals import Lengths
-from .wire import Bytes, Words, buffer, read_fields
+from .intervals import Intervals, Lengths
+from .wire import DELIMITED, Bytes, Extents, Words, buffer, read_fields
+
+Numbers = Int32[np.ndarray, " _"]
+Kinds = UInt8[np.ndarray, " _"]
+
+CHUNK_EVENTS = 1 << 15
+"""Events decoded together."""
 
 StatValue = int | float | str | bytes
 
@@ -20,18 +29,25 @@ class Stats:
     For text the value is a length and `starts` the place in `data`; for a double it is the bits; a reference is a stat id.
     """
 
-    owners: Lengths
-    ids: Lengths
-    kinds: Lengths
+    owners: Numbers
+    ids: Numbers
+    kinds: Kinds
     values: Words
-    starts: Lengths
+    starts: Numbers
     data: Bytes
+
+    COLUMNS: ClassVar = ("owners", "ids", "kinds", "values", "starts")
+
+    @classmethod
+    def of(cls, owners: Lengths, ids: Lengths, kinds: Lengths, values: Words, starts: Lengths, data: Bytes) -> "Stats":
+        """Stats in compact columns: a capture has several for every event. Raises `ValueError` for a number beyond 31 bits."""
+        return cls(_numbers(owners), _numbers(ids), kinds.astype(np.uint8), values, _numbers(starts), data)
 
     @classmethod
     def references(cls, owners: Lengths, ids: Lengths, values: Lengths) -> "Stats":
         """Stats whose values are all references to stat names."""
         kinds = np.full(len(owners), _REFERENCE, np.int64)
-        return cls(owners, ids, kinds, values.astype(np.uint64), np.zeros(len(owners), np.int64), buffer(()))
+        return cls.of(owners, ids, kinds, values.astype(np.uint64), np.zeros(len(owners), np.int64), buffer(()))
 
     def distinct(self, positions: Lengths) -> tuple[Lengths, Lengths]:
         """Numbers of the values at these positions, equal for equal values, and where among them each first stands."""
@@ -63,36 +79,43 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Columns over the events of a line: name id, offset and duration in ps; and their stats."""
+    """Columns over the events of a line: name id, start and end in ps; and their stats."""
 
     ids: Lengths
-    offsets: Lengths
-    durations: Lengths
+    times: Intervals
     stats: Stats
 
 
-def read_events(messages: list[bytes]) -> Events:
-    """The events in these encoded messages, which are let go. Raises `ValueError` when one is cut off."""
-    num_events = len(messages)
-    ends = np.cumsum(np.fromiter(map(len, messages), np.int64, num_events))
-    data = buffer(messages)
-    messages.clear()
-    starts = np.concatenate(([0], ends[:-1])) if num_events else ends
-    columns = {number: np.zeros(num_events, np.int64) for number in (_ID, _OFFSET, _DURATION)}
-    found: list[tuple[Lengths, Lengths, Lengths]] = []
-    for fields in read_fields(data, starts, ends):
+def read_events(data: Bytes, extents: Extents, progress: Callable[[int], object] = lambda at: None) -> Events:
+    """The events at these places of a buffer; `progress` is told how far. Raises `ValueError` when one is cut off."""
+    num_events = len(extents)
+    ids, times = np.zeros(num_events, np.int64), np.zeros((num_events, 2), np.int64)
+    parts = [Stats.references(*[np.empty(0, np.int64)] * 3)]
+    # What decoding needs beside its result stays as small as a chunk, and near the processor.
+    for first in range(0, num_events, CHUNK_EVENTS):
+        chunk = slice(first, first + CHUNK_EVENTS)
+        parts.append(_read_chunk(data, extents[chunk], first, ids[chunk], times[chunk]))
+        progress(int(extents[chunk][-1, 1]))
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Stats.COLUMNS}
+    return Events(ids, times, Stats(**columns, data=data))
+
+
+def _read_chunk(data: Bytes, extents: Extents, first: int, ids: Lengths, times: Intervals) -> Stats:
+    """Fills the columns of some events, the first of which is number `first`, and returns their stats."""
+    columns = {_ID: ids, _OFFSET: times[:, 0], _DURATION: times[:, 1]}
+    owners, begins, finishes = ([np.empty(0, np.int64)] for _ in range(3))
+    for fields in read_fields(data, extents[:, 0], extents[:, 1]):
         for number, column in columns.items():
             chosen = fields.numbers == number
             column[fields.messages[chosen]] = fields.values[chosen].view(np.int64)
-        chosen = fields.numbers == _STATS
-        begin = fields.starts[chosen]
-        found.append((fields.messages[chosen], begin, begin + fields.values[chosen].view(np.int64)))
-    none = np.empty(0, np.int64)
-    owners, begins, finishes = (np.concatenate([none, *parts]) for parts in (zip(*found, strict=True) if found else [()] * 3))
-    order = np.argsort(begins, kind="stable")
-    return Events(
-        columns[_ID], columns[_OFFSET], columns[_DURATION], _read_stats(data, owners[order], begins[order], finishes[order])
-    )
+        chosen = (fields.numbers == _STATS) & (fields.wire_types == DELIMITED)
+        owners.append(fields.messages[chosen])
+        begins.append(fields.starts[chosen])
+        finishes.append(begins[-1] + fields.values[chosen].view(np.int64))
+    times[:, 1] += times[:, 0]
+    begin = np.concatenate(begins)
+    order = np.argsort(begin, kind="stable")
+    return _read_stats(data, np.concatenate(owners)[order] + first, begin[order], np.concatenate(finishes)[order])
 
 
 def _read_stats(data: Bytes, owners: Lengths, begins: Lengths, finishes: Lengths) -> Stats:
@@ -105,4 +128,10 @@ def _read_stats(data: Bytes, owners: Lengths, begins: Lengths, finishes: Lengths
         kinds[fields.messages[chosen]] = fields.numbers[chosen]
         values[fields.messages[chosen]] = fields.values[chosen]
         starts[fields.messages[chosen]] = fields.starts[chosen]
-    return Stats(owners, ids, kinds, values, starts, data)
+    return Stats.of(owners, ids, kinds, values, starts, data)
+
+
+def _numbers(values: Lengths) -> Numbers:
+    if len(values) and not 0 <= values.min() <= values.max() < 1 << 31:
+        raise ValueError("a number in a stat does not fit 31 bits")
+    return values.astype(np.int32)

@@ -7,7 +7,7 @@ bytes of its compiled program over its device time: achieved figures, to be read
 """
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,7 @@ def extract(
     phase_patterns: Mapping[str, str] | None = None,
     expected_steps: int | None = None,
     with_statistics: bool = False,
+    progress: Callable[[str, float], object] = lambda stage, share: None,
 ) -> TraceTimings:
     """What the trace at a path says, seconds.
 
@@ -69,15 +70,22 @@ def extract(
         phase_patterns: phase → regular expression on module, scope, kernel and region names of foreign engines.
         expected_steps: how many were run, where that is known.
         with_statistics: ask XProf for its statistics of operations too (device captures with HLO only; takes a second or more).
+        progress: told the stage, and the share of it that is done (0 … 1): of reading, the share of the file's bytes.
 
     Raises `InputError` when the path holds no single readable trace.
     """
     phase_map = PhaseMap(phase_patterns or {})
     file = find_trace(Path(path))
-    space = read_capture(file)
+    space = read_capture(file, lambda share: progress("reading", share))
+    progress("phases", 0.0)
     timeline = read_timeline(space, phase_map)
+    progress("phases", 0.5)
     timings = summarise(timeline, space, expected_steps)
-    return with_operations(timings, space, file) if with_statistics else timings
+    progress("phases", 1.0)
+    if with_statistics:
+        progress("operations", 0.0)
+        timings = with_operations(timings, space, file)
+    return timings
 
 
 def with_operations(timings: TraceTimings, space: Space, file: Path) -> TraceTimings:
@@ -101,9 +109,10 @@ def with_operations(timings: TraceTimings, space: Space, file: Path) -> TraceTim
         return msgspec.structs.replace(timings, findings=(*timings.findings, finding))
 
 
-def read_capture(file: Path) -> Space:
-    """The capture in a file of either format. Raises `InputError`."""
-    return read_chrome(file) if is_chrome(file) else read_space(file)
+def read_capture(file: Path, progress: Callable[[float], object] = lambda share: None) -> Space:
+    """The capture in a file of either format; `progress` is told the share of its bytes that is read. Raises `InputError`."""
+    progress(0.0)
+    return read_chrome(file) if is_chrome(file) else read_space(file, progress)
 
 
 def read_timeline(space: Space, phase_map: PhaseMap) -> Timeline:

@@ -14,6 +14,9 @@ from perfmodel.errors import InputError
 OVERHEAD_LIMIT = 0.03
 """Share above which a run is flagged: the trace then no longer shows the loop that people run."""
 
+MIN_STEPS = 3
+"""Steps on either side below which nothing is said: a median of two is a guess."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
@@ -32,12 +35,12 @@ class Overhead:
 def profiler_overhead(recorded_s: Sequence[float], plain_s: Sequence[float], num_draws: int = 1000, seed: int = 0) -> Overhead:
     """Overhead of recording from step walls with and without it, as a share.
 
-    Raises `InputError` for fewer than three steps on either side: a median of two is a guess.
+    Raises `InputError` for fewer than `MIN_STEPS` steps on either side.
     """
     recorded, plain = np.asarray(recorded_s, float), np.asarray(plain_s, float)
-    if min(len(recorded), len(plain)) < 3:
+    if min(len(recorded), len(plain)) < MIN_STEPS:
         raise InputError(
-            f"{len(recorded)} recorded and {len(plain)} plain steps are too few to compare", "run at least three of each"
+            f"{len(recorded)} recorded and {len(plain)} plain steps are too few to compare", f"run at least {MIN_STEPS} of each"
         )
     random = np.random.default_rng(seed)
     draws = _medians(recorded, num_draws, random) / _medians(plain, num_draws, random) - 1

@@ -101,10 +101,9 @@ def read_programs(space: Space) -> Programs:
 def decode_program(encoded: bytes) -> dict[str, Operation]:
     """Operations of all computations that run as such (not inside a fusion); nothing for a damaged program."""
     try:
-        module = program_types()["HloProto"].FromString(encoded).module
-    except DecodeError:
+        return _Module(program_types()["HloProto"].FromString(encoded).module).operations()
+    except (DecodeError, UnicodeDecodeError, RecursionError):  # an opcode that is no text, a computation that calls itself
         return {}
-    return _Module(module).operations()
 
 
 class _Module:

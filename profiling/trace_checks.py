@@ -27,6 +27,7 @@ def find_problems(
         *_missing(timings),
         *_coverage(timings),
         *_host_bound(timings),
+        *_one_gap(timings, timeline),
         *_equal_planes(space),
         *_steps(timings, timeline, dropped, expected_steps),
         *_work_outside_regions(timeline),
@@ -78,6 +79,25 @@ def _host_bound(timings: TraceTimings) -> list[Finding]:
         return []
     message = f"host-bound: the device was busy for {format_percent(timings.busy_share)} of the time and waited for the rest"
     return [_finding("host-bound", "warning", message, "fit device times, not step times; or give the device more per step")]
+
+
+def _one_gap(timings: TraceTimings, timeline: Timeline) -> list[Finding]:
+    """Without steps the busy share is that of everything recorded, and work long before the rest makes it small."""
+    found = []
+    for device in timeline.devices if timings.steps is None else ():
+        if len(device.busy) < 2:
+            continue
+        gaps = device.busy[1:, 0] - device.busy[:-1, 1]
+        window, longest = int(device.busy[-1, 1] - device.busy[0, 0]), int(gaps.max())
+        if 2 * longest <= window:
+            continue
+        share = total(device.busy) / (window - longest)
+        message = (
+            f"{device.name}: {format_percent(longest / window)} of its time is one gap of {format_seconds(longest / PS_PER_S)}; "
+            f"without it the device was busy for {format_percent(share)}"
+        )
+        found.append(_finding("one-gap", "info", message, "see which side of the gap is the loop that you want to know about"))
+    return found
 
 
 def _equal_planes(space: Space) -> list[Finding]:

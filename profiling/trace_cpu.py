@@ -76,7 +76,7 @@ def _operations(lines: list[Line]) -> Operations:
     vocabularies = [Vocabulary() for _ in _STATS]
     times, columns, durations = [EMPTY], [np.empty((len(_STATS), 0), np.int64)], Counter[str]()
     for line in lines:
-        indices = np.array(line.carrying("hlo_op"), np.int64)
+        indices = line.carrying("hlo_op")
         if len(indices) == 0:
             continue
         times.append(line.times[indices])
@@ -84,7 +84,7 @@ def _operations(lines: list[Line]) -> Operations:
         columns.append(np.stack([
             vocabulary.encode(codes[indices], table) for vocabulary, (codes, table) in zip(vocabularies, found, strict=True)
         ]))  # fmt: skip
-        durations += Counter(line.durations(indices.tolist()))
+        durations += Counter(line.durations(indices))
     return Operations(
         np.concatenate(times), np.concatenate(columns, axis=1), tuple(one.values() for one in vocabularies), durations
     )

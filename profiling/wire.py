@@ -7,6 +7,7 @@ of rounds is the number of fields of the longest message, not the number of mess
 Wire format: protobuf's encoding guide (a field is a tag, `number << 3 | wire type`, and a value; integers are base-128 varints).
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from jaxtyping import Int64, UInt8, UInt64
 Bytes = UInt8[np.ndarray, " _"]
 Indices = Int64[np.ndarray, " _"]
 Words = UInt64[np.ndarray, " _"]
+Extents = Int64[np.ndarray, "_ 2"]
+"""Begin and end of messages in a buffer."""
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 _PADDING = 32
@@ -39,6 +42,57 @@ class Fields:
 def buffer(messages: Sequence[bytes]) -> Bytes:
     """Messages, one after the other, ready to be decoded."""
     return np.frombuffer(b"".join((*messages, bytes(_PADDING))), np.uint8)
+
+
+def split(data: Bytes, start: int, end: int, number: int) -> tuple[Extents, bytes]:
+    """Where the contents of one message's delimited fields of this number (below 16) lie, and the message without these fields.
+
+    Nothing is copied but the remainder, so taking a large message apart takes no second large piece of memory. Raises `ValueError`
+    when the message is cut off or not a message.
+    """
+    view, tag = data.data, number << 3 | DELIMITED
+    begins, ends, rest = array("q"), array("q"), bytearray()
+    at = start
+    while at < end:
+        if view[at] == tag:
+            length, at = view[at + 1], at + 2
+            if length >= 0x80:
+                length, at = _varint(view, at - 1)
+                if length > end:  # before it overflows a column
+                    raise ValueError("a field is longer than its message")
+            begins.append(at)
+            at += length
+            ends.append(at)
+        else:
+            after = _after_field(view, at)
+            rest += view[at:after]
+            at = after
+    if at > end:
+        raise ValueError("a message is cut off")
+    return np.stack((np.array(begins, np.int64), np.array(ends, np.int64)), axis=1), bytes(rest)
+
+
+def _after_field(view: memoryview, at: int) -> int:
+    tag, at = _varint(view, at)
+    wire_type = tag & 7
+    if wire_type == DELIMITED:
+        length, at = _varint(view, at)
+        return at + length
+    if wire_type == VARINT:
+        return _varint(view, at)[1]
+    if wire_type not in (FIXED64, FIXED32):
+        raise ValueError("a field has a wire type that no longer exists")
+    return at + (8 if wire_type == FIXED64 else 4)
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = view[at]
+        value, at = value | (byte & 0x7F) << shift, at + 1
+        if byte < 0x80:
+            return value, at
+    raise ValueError("a varint does not end")
 
 
 def read_fields(data: Bytes, starts: Indices, ends: Indices) -> Iterator[Fields]:

@@ -4,7 +4,7 @@ Times are picoseconds since the earliest line of the file, because an absolute s
 64 bits. The file is only read: nothing is ever written beside it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,11 @@ from perfmodel.errors import InputError
 from .events import Stats, StatValue, read_events
 from .intervals import Intervals, Lengths
 from .trace_files import MANGLED, read_whole
+from .wire import Bytes, buffer, split
 from .xplane_schema import message_types
+
+_PLANES, _LINES, _EVENTS = 1, 3, 4
+"""Numbers of the fields that hold nearly all of a file: a space's planes, their lines, their events."""
 
 EVENT_WALLS = (2_097_152, 2_097_153)
 """Event counts at which a profiler's buffer is full and the rest was dropped silently (2**21, and one more)."""
@@ -70,9 +74,10 @@ class Line:
         """Indices of the events whose name id is among those given."""
         return np.flatnonzero(np.isin(self.ids, np.fromiter(wanted_ids, np.int64))).tolist()
 
-    def carrying(self, stat: str) -> list[int]:
-        """Indices of the events that carry this stat themselves."""
-        return np.unique(self.stats.owners[self._positions(stat)]).tolist()
+    def carrying(self, stat: str) -> Lengths:
+        """Indices of the events that carry this stat themselves, in order."""
+        owners = self.stats.owners[self._positions(stat)].astype(np.int64)
+        return owners[np.diff(owners, prepend=-1) > 0]  # stats lie in the order of their events
 
     def values(self, stat: str) -> dict[int, StatValue]:
         """Event index → value of this stat, for the events that carry it or share it with their name."""
@@ -101,7 +106,7 @@ class Line:
         wanted = [key for key, name in self.names.stats.items() if name == stat]
         return np.flatnonzero(np.isin(self.stats.ids, wanted))
 
-    def durations(self, indices: list[int] | None = None) -> dict[str, int]:
+    def durations(self, indices: Lengths | None = None) -> dict[str, int]:
         """Name → summed length of its events (of those at `indices`), ps; what an event encloses is included."""
         chosen = slice(None) if indices is None else indices
         unique, inverse = np.unique(self.ids[chosen], return_inverse=True)
@@ -143,28 +148,32 @@ class Space:
         return tuple(plane for plane in self.planes if plane.name.startswith(prefix))
 
 
-def read_space(path: Path) -> Space:
-    """The capture in a file.
+def read_space(path: Path, progress: Callable[[float], object] = lambda share: None) -> Space:
+    """The capture in a file; `progress` is told the share of its bytes that is read.
 
     Raises `InputError` when the file is missing, empty, cut off, re-encoded as text, or not an XSpace.
     """
+    return parse_space(_read_binary(path), str(path), progress)
+
+
+def _read_binary(path: Path) -> bytes:
     data = read_whole(path)
     if data.count(MANGLED, 0, 65_536) > 8:
         raise InputError(
             f"{path} was re-encoded as text (it is full of EF BF BD): its bytes are lost", "copy it again in binary mode"
         )
-    return parse_space(data, str(path))
+    return data
 
 
-def parse_space(data: bytes, file: str) -> Space:
+def parse_space(data: bytes, file: str, progress: Callable[[float], object] = lambda share: None) -> Space:
     """The capture in these bytes; `file` names them in errors. Raises `InputError`."""
+    num_bytes = len(data)
+    padded = buffer([data])
+    del data
     try:
-        space = message_types()["Space"].FromString(data)
-        warnings = tuple(_text(message) for message in (*space.errors, *space.warnings))
-        encoded = list(space.planes)
-        del space
-        # A plane's bytes are let go before the next one is opened: a large capture would else be in memory four times.
-        opened = [_plane(encoded, index) for index in range(len(encoded))]
+        planes, rest = split(padded, 0, num_bytes, _PLANES)
+        space = message_types()["Space"].FromString(rest)
+        opened = [_plane(padded, start, end, lambda at: progress(at / num_bytes)) for start, end in planes.tolist()]
     except (DecodeError, ValueError) as error:
         hint = "it is truncated or of another kind; copy it again, or give the .xplane.pb"
         raise InputError(f"{file} is not a whole XSpace profile", hint) from error
@@ -176,34 +185,29 @@ def parse_space(data: bytes, file: str) -> Space:
     for plane, starts in opened:
         for line, start in zip(plane.lines, starts, strict=True):
             line.times[:] += (start - origin_ns) * 1_000
+    warnings = tuple(_text(message) for message in (*space.errors, *space.warnings))
     return Space(file, tuple(plane for plane, _ in opened), warnings)
 
 
-def _plane(encoded: list[bytes], index: int) -> tuple[Plane, list[int]]:
+def _plane(data: Bytes, start: int, end: int, progress: Callable[[int], object]) -> tuple[Plane, list[int]]:
     """A plane with its lines in times of their own, and when each line starts, ns."""
-    plane = message_types()["Plane"].FromString(encoded[index])
-    encoded[index] = b""
+    lines, rest = split(data, start, end, _LINES)
+    plane = message_types()["Plane"].FromString(rest)
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     names = Names({entry.key: _text(entry.value.name) for entry in plane.event_metadata}, stat_names, {})
     for entry in plane.event_metadata:
         if entry.value.stats:
             names.shared[entry.key] = names.decode(entry.value.stats)
-    lines = list(plane.lines)
-    name, stats = _text(plane.name), names.decode(plane.stats)
-    del plane
-    opened = [_line(lines, index, names) for index in range(len(lines))]
-    return Plane(name, tuple(line for line, _ in opened), stats, names), [start for _, start in opened]
+    opened = [_line(data, first, last, names, progress) for first, last in lines.tolist()]
+    found = Plane(_text(plane.name), tuple(line for line, _ in opened), names.decode(plane.stats), names)
+    return found, [start for _, start in opened]
 
 
-def _line(encoded: list[bytes], index: int, names: Names) -> tuple[Line, int]:
-    line = message_types()["Line"].FromString(encoded[index])
-    encoded[index] = b""
-    messages = list(line.events)
-    name, start_ns = _text(line.name), line.timestamp_ns
-    del line
-    events = read_events(messages)
-    times = np.stack((events.offsets, events.offsets + events.durations), axis=1)
-    return Line(name, events.ids, times, events.stats, names), start_ns
+def _line(data: Bytes, start: int, end: int, names: Names, progress: Callable[[int], object]) -> tuple[Line, int]:
+    extents, rest = split(data, start, end, _EVENTS)
+    line = message_types()["Line"].FromString(rest)
+    events = read_events(data, extents, progress)
+    return Line(_text(line.name), events.ids, events.times, events.stats, names), line.timestamp_ns
 
 
 def _text(raw: bytes) -> str:

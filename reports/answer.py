@@ -11,11 +11,12 @@ from typing import Literal
 from perfmodel.drafting import drafting_of
 from perfmodel.modelspec import load_model, names
 from perfmodel.records import AcceptanceProfile, CheckedK, KPrediction, Run
-from perfmodel.settings import EngineSetting, Method, engine_settings
+from perfmodel.settings import EngineSetting, Method
 from perfmodel.units import format_ratio
 
 from .acceptance import pooled_text
 from .inputs import PageInputs
+from .pasting import pasted_settings
 from .section import Section, Table, absent, shape_text
 from .wording import (
     BOUND_WORDS,
@@ -252,6 +253,8 @@ def paste_settings(inputs: PageInputs) -> tuple[Settings, ...]:
     """What to paste per engine, once per block size that some task wants."""
     if inputs.run is not None and inputs.run.spec.engine is not None and inputs.run.draft is None:
         return ()  # what kind of drafter the server runs, nobody said
+    if inputs.run is not None and inputs.run.spec.quick:
+        return ()  # the tiny pair exists here only
     predictions = first_per_task(inputs.predictions.here or inputs.predictions.elsewhere) if inputs.predictions else ()
     tasks: dict[tuple[int, str, str, Method], list[str]] = {}
     for p in predictions:
@@ -260,7 +263,7 @@ def paste_settings(inputs: PageInputs) -> tuple[Settings, ...]:
         Settings(
             index,
             f"{list_text(shown)}: {block_size_text(size) if size > 1 else 'plain decoding'}",
-            engine_settings(size, target, draft, method),
+            pasted_settings(size, target, draft, method),
         )
         for index, ((size, target, draft, method), shown) in enumerate(tasks.items())
     )

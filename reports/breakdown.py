@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
+from urllib.parse import quote
 
 from perfmodel.phases import STEP_PHASES
 from perfmodel.records import DecodeRun, Run, TraceTimings
@@ -37,16 +38,25 @@ def breakdown_section(inputs: PageInputs) -> Section:
     paragraph = f"Medians per step, {clock}. `{view}` opens these captures in TensorBoard's XProf pages."
     figure = breakdown_figure(traces, [trace_label(trace, inputs.run) for trace in traces])
     tables = (trace_table(traces, inputs.run),)
-    return Section("breakdown", title, paragraphs=(paragraph,), figures=(figure,), tables=tables, links=links(traces, inputs.run))
+    return Section(
+        "breakdown",
+        title,
+        paragraphs=(paragraph,),
+        figures=(figure,),
+        tables=tables,
+        links=links(traces, inputs.run, inputs.captures),
+    )
 
 
-def links(traces: Sequence[TraceTimings], run: Run | None) -> tuple[tuple[str, str], ...]:
-    """The captures of a run folder by label, as paths beside the page; a path that is no plain relative one gets no link."""
-    found = []
+def links(traces: Sequence[TraceTimings], run: Run | None, captures: str | None) -> tuple[tuple[str, str], ...]:
+    """The captures of a run folder by label, as paths from the page; a path that is no plain relative one gets no link."""
+    found: list[tuple[str, str]] = []
+    if captures is None:
+        return ()
     for trace in traces:
         decode = decode_of(trace, run)
         if decode is not None and decode.trace and _PLAIN_PATH.fullmatch(decode.trace):
-            found.append((trace_label(trace, run), decode.trace))
+            found.append((trace_label(trace, run), f"{quote(captures)}{decode.trace}"))
     return tuple(dict.fromkeys(found))
 
 

@@ -28,7 +28,9 @@ from .difference import (
 from .evidence import all_findings, embed, gravest_first, named_records, placed
 from .inputs import PageInputs
 from .likeness import Fact, facts, likeness_table, refuse_unlike
-from .page import Content, when
+from .page import Content, subtitle, when
+from .pertoken import apart, lead, pairing_text, per_token_section
+from .pertoken import sentence as per_token
 from .section import Section, Table, absent, shape_text
 from .validation import in_unit, parameter_text
 from .wording import block_size_text, interval_text, number_text, speedup_text
@@ -59,7 +61,7 @@ def compare(a: Side, b: Side, forced: bool = False) -> Comparison:
     """B held against A. Raises `InputError` where the machines are unlike (unless forced), or nothing is known of both."""
     known = facts(a.inputs, b.inputs)
     unlike = refuse_unlike(known, forced)
-    tasks = task_differences(a.inputs, b.inputs)
+    tasks = task_differences(a.inputs, b.inputs, one_machine=not unlike)
     taus = tau_differences(a.inputs, b.inputs)
     times = time_differences(a.inputs.step_times, b.inputs.step_times)
     if not (tasks or taus or times):
@@ -75,18 +77,25 @@ def comparison_content(found: Comparison, generated_at: datetime, commands: tupl
     notices: tuple[str, ...] = ()
     if found.unlike:
         notices = (f"Compared by force: the two were not measured alike. {'; '.join(found.unlike)}.",)
+    a, b = apart(found.tasks) or (found.a.name, found.b.name)
     return Content(
-        title=f"{found.b.name} against {found.a.name}",
+        title=f"{b} against {a}",
         generated_at=when(generated_at),
-        subtitle=f"A: {found.a.name}. B: {found.b.name}. Every ratio is B over A, with its 95 % interval.",
+        subtitle=f"A: {_about(found.a)}. B: {_about(found.b)}. Every ratio is B over A, with its 95 % interval.",
         answer=_answer(found),
-        sections=(_speedups(found), _acceptance(found), _times(found), _constants(found)),
+        sections=(per_token_section(found.tasks), _speedups(found), _acceptance(found), _times(found), _constants(found)),
         notices=notices,
         findings=_findings(found),
         evidence_tables=(likeness_table(found.facts),) if found.facts else (),
         commands=commands,
         records=embed(_records(found)),
     )
+
+
+def _about(side: Side) -> str:
+    """A side's name, and the pair and machine where its records name them."""
+    pair = subtitle(side.inputs)
+    return f"{side.name} ({pair})" if pair and pair != side.name else side.name
 
 
 def _records(found: Comparison) -> list[tuple[str, Record]]:
@@ -131,6 +140,13 @@ def _best_text(prediction: KPrediction) -> str:
     return f"{block_size_text(best.block_size)} for {gain}"
 
 
+def gain_text(one: TaskDifference) -> str:
+    """B's speedup over A's in a table; a dash where both decode plainly, which is no gain to compare."""
+    if one.a.best.block_size == one.b.best.block_size == 1:
+        return "–"
+    return "unknown" if one.speedup is None else ratio_text(one.speedup)
+
+
 def ratio_text(difference: Difference) -> str:
     """`1.24× (1.05–1.46)`."""
     return speedup_text(difference.value, difference.low, difference.high)
@@ -140,7 +156,9 @@ def _answer(found: Comparison) -> Section:
     if not found.tasks:
         paragraphs = tuple(f"{capitalized(_tau_sentence(one))}." for one in found.taus) or (f"{_times_sentence(found.times)}.",)
         return Section("answer", "The answer", paragraphs=paragraphs)
-    paragraphs = tuple(f"{capitalized(sentence(one))}." for one in found.tasks)
+    first = lead(found.tasks)
+    said = [". ".join(capitalized(text) for text in (sentence(one), per_token(one)) if text) for one in found.tasks]
+    paragraphs = tuple(f"{text}." for text in (first, *said) if text)
     return Section("answer", "The answer", paragraphs=paragraphs, tables=(_task_table(found),))
 
 
@@ -152,26 +170,20 @@ def _task_table(found: Comparison) -> Table:
             *((shape_text(one.a.batch, one.a.context),) if several else ()),
             *(f"{p.best.block_size} ({p.best.num_speculative_tokens})" for p in (one.a, one.b)),
             *(speedup_text(p.best.speedup, p.best.speedup_low, p.best.speedup_high) for p in (one.a, one.b)),
-            "unknown" if one.speedup is None else ratio_text(one.speedup),
-            _tpot_ratio(one),
+            gain_text(one),
+            "unknown" if one.predicted is None else ratio_text(one.predicted),
         )
         for one in found.tasks
     )
     headers = ("task", *(("shape",) if several else ()), "best K A", "best K B", "speedup A", "speedup B")
     return Table(
         key="tasks",
-        caption="Best K (num_speculative_tokens) and gain over each side's own plain decoding. The two are taken as independent, "
-        "so on one chip, where the error of its plain step is common to both, the interval is wider than need be. "
-        "Time per token compares the sides themselves; its error is not known.",
-        headers=(*headers, "speedup B/A (95 %)", "time per token B/A"),
+        caption="Best K (num_speculative_tokens), gain over each side's own plain decoding, and predicted time per token, which "
+        f"compares the sides themselves. {pairing_text(list(found.tasks))}",
+        headers=(*headers, "speedup B/A (95 %)", "time per token B/A (95 %)"),
         rows=rows,
         text_columns=(0, 1) if several else (0,),
     )
-
-
-def _tpot_ratio(one: TaskDifference) -> str:
-    a, b = one.a.best.tpot_s, one.b.best.tpot_s
-    return format_ratio(b / a) if a and b else "unknown"
 
 
 def _speedups(found: Comparison) -> Section:
@@ -217,17 +229,17 @@ def _acceptance(found: Comparison) -> Section:
     rows = tuple(
         (
             one.task, one.a.draft or "unknown", one.b.draft or "unknown", str(one.block_size), number_text(one.tau.a),
-            number_text(one.tau.b), tau_text(one.tau),
+            number_text(one.tau.b), tau_text(one.tau), "yes" if one.paired else "no",
         )
         for one in found.taus
     )  # fmt: skip
     table = Table(
         key="taus",
-        caption="Mean committed tokens per step, bonus included, at the largest K that both sides measured. The intervals resample "
-        "the answers of both sides as if they were of different prompts; with the same prompts they are wider than need be.",
-        headers=("task", "drafter A", "drafter B", "K", "τ A", "τ B", "B − A (95 %)"),
+        caption="Mean committed tokens per step, bonus included, at the largest K that both sides measured. Paired: the same prompts on "
+        "both sides, and the interval resamples the same answers of both; else as if the prompts were different ones.",
+        headers=("task", "drafter A", "drafter B", "K", "τ A", "τ B", "B − A (95 %)", "paired"),
         rows=rows,
-        text_columns=(0, 1, 2),
+        text_columns=(0, 1, 2, 7),
     )
     return Section("acceptance", title, figures=tuple(figures), tables=(table,))
 
@@ -308,12 +320,13 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "tasks": [
             {"task": one.task, "batch": one.a.batch, "context": one.a.context}
             | {letter: _side(p) for letter, p in (("a", one.a), ("b", one.b))}
-            | {f"speedup_{name}": value for name, value in _ends("ratio", one.speedup).items()}
+            | {f"{kind}_{name}": end for kind, ratio in _ratios(one).items() for name, end in _ends("ratio", ratio).items()}
+            | {"same_prompts": one.shared.prompts, "same_step_times": one.shared.steps}
             for one in found.tasks
         ],
         "acceptance": [
             {"task": one.task, "block_size": one.block_size, "num_speculative_tokens": one.block_size - 1}
-            | {"tau_a": one.tau.a, "tau_b": one.tau.b, **_ends("difference", one.tau)}
+            | {"tau_a": one.tau.a, "tau_b": one.tau.b, **_ends("difference", one.tau), "same_prompts": one.paired}
             for one in found.taus
         ],
         "step_times": [
@@ -322,6 +335,19 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
             for one in found.times
         ],
         "findings": [msgspec.to_builtins(finding) for finding in _findings(found)],
+    }
+
+
+def _ratios(one: TaskDifference) -> dict[str, Difference | None]:
+    """Every ratio of B over A of one task by its name in the document."""
+    measured = one.measured
+    return {
+        "speedup": one.speedup,
+        "tpot": one.tpot,
+        "predicted_settled_tpot": one.settled,
+        "measured_tpot": measured.tpot if measured else None,
+        "settled_tpot": measured.settled if measured else None,
+        "plain_tpot": measured.plain if measured else None,
     }
 
 

@@ -12,7 +12,7 @@ from .acceptance import Curve, survival_curve
 from .difference import Difference, TaskDifference, TauDifference, TimeDifference
 from .figure import PHASE_COLORS, Figure, Trace, axis, band, block_size_axis, escaped, hover_line
 from .section import shape_text
-from .speedup import dashed
+from .speedup import dashed, widest
 from .wording import block_size_text, interval_text, number_text, speedup_text
 
 COLORS = {"A": "@blue", "B": "@orange"}
@@ -24,7 +24,7 @@ def no_difference(name: str = "no difference") -> dict[str, Any]:
     line = {"color": "@ink", "width": 1.2}
     label = {
         "xref": "paper", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "text": name, "showarrow": False,
-        "font": {"color": "@muted", "size": 12},
+        "font": {"color": "@muted", "size": 12}, "bgcolor": "@paper",
     }  # fmt: skip
     return {
         "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": line}],
@@ -38,7 +38,8 @@ def speedups_figure(one: TaskDifference, index: int) -> Figure:
     peaks = [
         f"{letter} at K = {p.best.block_size} with {format_ratio(p.best.speedup)}" for letter, p in (("A", one.a), ("B", one.b))
     ]
-    finding = f"{one.task}: {peaks[0]}, {peaks[1]}"
+    plain = one.a.best.block_size == one.b.best.block_size == 1
+    finding = f"{one.task}: {'both are best left at plain decoding' if plain else ', '.join(peaks)}"
     shape = shape_text(one.a.batch, one.a.context)
     highs = [row.speedup_high or row.speedup or 0.0 for p in (one.a, one.b) for row in p.rows]
     return Figure(
@@ -48,13 +49,18 @@ def speedups_figure(one: TaskDifference, index: int) -> Figure:
         alt=f"Line chart of speedup over plain decoding against block size K of A and B, {shape}. {finding}",
         data=tuple(traces),
         layout={
-            "xaxis": block_size_axis([row.block_size for p in (one.a, one.b) for row in p.rows]),
+            "xaxis": block_size_axis(drawn_sizes(one)),
             "yaxis": axis("speedup over plain decoding (×)", range=[0, max(1.5, 1.15 * max(highs))]),
             **no_difference("break-even"),
         },
         height=400,
         half=True,
     )
+
+
+def drawn_sizes(one: TaskDifference) -> list[int]:
+    """The block sizes that are drawn: beyond a few times the drafters' blocks every curve only falls."""
+    return [row.block_size for p in (one.a, one.b) for row in p.rows if row.block_size <= widest((one.a, one.b), ())]
 
 
 def _speedup_traces(letter: str, prediction: KPrediction) -> list[Trace]:
@@ -91,7 +97,8 @@ def _speedup_traces(letter: str, prediction: KPrediction) -> list[Trace]:
 
 def speedup_ratio_figure(one: TaskDifference, index: int) -> Figure:
     """Speedup of B over that of A at every common K, with its interval."""
-    compared = [pair for pair in one.by_block_size if pair[0] > 1] or list(one.by_block_size)
+    known = [pair for pair in one.by_block_size if pair[0] in drawn_sizes(one)]
+    compared = [pair for pair in known if pair[0] > 1] or known
     sizes, differences = [size for size, _ in compared], [difference for _, difference in compared]
     told = [size for size, difference in compared if difference.verdict(1.0) in ("a", "b")]
     size, widest = max(compared, key=lambda pair: abs(pair[1].value - 1.0))

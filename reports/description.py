@@ -166,14 +166,12 @@ def _(record: TraceTimings) -> RenderableType:
         )
         for name, times in record.phases.items()
     ]
+    steps = f"{record.steps} (from {record.step_source}), median {format_seconds(record.step_seconds_median)}"
+    steps = "none found" if record.steps is None else steps
     facts = lines_of(
         [
             ("device", f"{record.num_devices} × {record.device_kind} ({record.timing} clock)"),
-            (
-                "steps",
-                f"{value_text(record.steps)} (from {record.step_source or 'nothing'}), "
-                f"median {format_seconds(record.step_seconds_median)}",
-            ),
+            ("steps", steps),
             ("host gap", format_seconds(record.host_gap_s_median)),
             ("busy, coverage", f"{format_percent(record.busy_share)}, {format_percent(record.coverage)}"),
             ("bound", f"{record.bound}-bound" if record.bound else "unknown"),
@@ -182,28 +180,29 @@ def _(record: TraceTimings) -> RenderableType:
         ]
     )
     phases = [("phase", "left"), ("count", "right"), ("device, median", "right"), ("wall, median", "right")]
-    parts: list[RenderableType] = [facts, table_of("Phases", [*phases, ("FLOP/s", "right"), ("bytes/s", "right")], rows)]
+    parts: list[RenderableType] = [facts]
+    if rows:
+        parts.append(table_of("Phases", [*phases, ("FLOP/s", "right"), ("bytes/s", "right")], rows))
     if record.top_ops:
         longest = [(_short(name), format_seconds(spent_s)) for name, spent_s in record.top_ops]
-        title = "Longest operations (per device, what they call included)"
-        parts.append(table_of(title, [("operation", "left"), ("time", "right")], longest))
+        parts.append(table_of("Longest operations", [("operation", "left"), ("per device", "right")], longest))
     if record.operations:
         parts.append(_operations_table(record.operations))
     return Group(*parts)
 
 
-def _short(name: str, length: int = 72) -> str:
+def _short(name: str, length: int = 66) -> str:
     """An operation's name in one line; kernels carry whole template signatures in theirs."""
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def _operations_table(operations: Sequence[OperationStatistics]) -> RenderableType:
     rows = [
-        (_short(one.name), one.category, f"{one.count:,}", format_seconds(one.self_s), format_flop_rate(one.flops_per_s),
+        (_short(one.name), f"{one.count:,}", format_seconds(one.self_s), format_flop_rate(one.flops_per_s),
          format_bandwidth(one.bytes_per_s), one.bound_by, format_percent(one.roofline_share))
         for one in operations
     ]  # fmt: skip
-    columns = [("operation", "left"), ("category", "left"), ("count", "right"), ("own time", "right"), ("FLOP/s", "right")]
+    columns = [("operation", "left"), ("count", "right"), ("own time", "right"), ("FLOP/s", "right")]
     return table_of(
         "HLO operations, by XProf", [*columns, ("bytes/s", "right"), ("bound by", "left"), ("roofline", "right")], rows
     )

@@ -47,6 +47,7 @@ def page_records(inputs: PageInputs) -> Iterator[tuple[str, Record]]:
         ("acceptance.json", inputs.acceptance),
         ("prediction.json", inputs.predictions),
         ("compiled.json", inputs.compiled),
+        ("served.json", inputs.served),
     )
     yield from ((name, record) for name, record in named if record is not None)
     yield from ((f"trace-{index}.json", trace) for index, trace in enumerate(inputs.traces, start=1))
@@ -75,6 +76,8 @@ def all_findings(inputs: PageInputs) -> tuple[Finding, ...]:
     own = [finding for _, record in page_records(inputs) for finding in getattr(record, "findings", ())]
     profiles = inputs.acceptance.profiles if inputs.acceptance else ()
     own += [finding for profile in profiles for finding in placed(profile.findings, profile.task)]
+    for point in inputs.served.points if inputs.served else ():
+        own += placed(point.findings, f"{point.task}, {point.concurrency} in flight")
     known = {finding.code for profile in profiles for finding in profile.findings}
     here = inputs.predictions.here if inputs.predictions else ()
     several = len({(p.batch, p.context) for p in here}) > 1

@@ -25,6 +25,7 @@ from perfmodel.records import (
     PredictionSet,
     Record,
     Run,
+    Served,
     StepTimes,
     TimingPoint,
     TraceSet,
@@ -35,7 +36,13 @@ from .inputs import PageInputs
 
 Named = Sequence[tuple[str, Record]]
 
-SINGLE: dict[type[Record], str] = {Run: "run", StepTimes: "step_times", Audit: "audit", FittedModel: "model"}
+SINGLE: dict[type[Record], str] = {
+    Run: "run",
+    StepTimes: "step_times",
+    Audit: "audit",
+    FittedModel: "model",
+    Served: "served",
+}
 """Record of which a page shows one → its field."""
 
 
@@ -68,13 +75,15 @@ def gather(named: Named, generated_at: datetime, commands: tuple[str, ...] = ())
             case Imported():
                 imported.append(record)
                 profiles += usable_profiles(record, name)
-            case Run() | StepTimes() | Audit() | FittedModel():
+            case Run() | StepTimes() | Audit() | FittedModel() | Served():
                 field = SINGLE[type(record)]
                 if field in single:
                     raise InputError(f"{name} is a second {SCHEMAS[type(record)][0]}", "one page shows one run; see perf compare")
                 single[field] = record
             case _:
                 raise InputError(f"{name} holds {SCHEMAS[type(record)][0]}, which no page shows", "give the records of a run")
+    if "served" in single:  # the step times and audit of such a run are empty: a server's times hold its scheduler
+        single = {field: record for field, record in single.items() if field not in ("step_times", "audit")}
     model: FittedModel | None = single.get("model")
     if model is not None and "step_times" not in single:
         single["step_times"] = fitted_times(model)

@@ -13,6 +13,7 @@ from perfmodel.records import (
     PredictionSet,
     Record,
     Run,
+    Served,
     StepTimes,
     TraceTimings,
 )
@@ -23,7 +24,8 @@ class PageInputs:
     """The records of one page, each optional, and when it was made. `commands` reproduce the records, in order.
 
     `sources` are the records as they were read, by file name, where that is not what the other fields hold (several files joined,
-    tasks named apart): the page embeds these.
+    tasks named apart): the page embeds these. `captures` is the way from the page to the run folder, where its captures lie (empty: the
+    page is in it; None: unknown, and nothing is linked).
     """
 
     generated_at: datetime
@@ -38,5 +40,7 @@ class PageInputs:
     flatness: Flatness | None = None
     compiled: CompiledSet | None = None
     imported: tuple[Imported, ...] = ()
+    served: Served | None = None
     commands: tuple[str, ...] = ()
     sources: tuple[tuple[str, Record], ...] = ()
+    captures: str | None = ""

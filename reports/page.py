@@ -27,10 +27,12 @@ from .othertools import othertools_section
 from .prose import heading, prose, sentence
 from .roofline import roofline_section
 from .section import Section, Table
+from .served import served_section
 from .speedup import speedup_section
 from .steptime import steptime_section
 from .validation import validation_section
 from .whatif import WhatIf, whatif_section
+from .wording import machine_text
 
 __all__ = ["Content", "PageInputs", "content", "html", "render"]
 
@@ -76,6 +78,7 @@ def content(inputs: PageInputs) -> Content:
         breakdown_section(inputs),
         validation_section(inputs),
         simulated,
+        *((served_section(inputs.served),) if inputs.served else ()),
         *((compiler_section(inputs),) if inputs.compiled else ()),
         *((othertools_section(inputs),) if inputs.imported else ()),
     )
@@ -131,7 +134,8 @@ def subtitle(inputs: PageInputs) -> str:
     """The pair and the device in one line; empty when no record names them."""
     if inputs.run is not None:
         spec = inputs.run.spec
-        return f"{spec.target} + {spec.draft}, {spec.dtype}, on {inputs.run.environment.device_kind}"
+        dtype = "" if spec.dtype == "unknown" else f", {spec.dtype}"
+        return f"{spec.target} + {spec.draft}{dtype}, on {machine_text(inputs.run.environment)}"
     if inputs.step_times is not None:
         pair = " + ".join(name for name in (inputs.step_times.target, inputs.step_times.draft) if name)
         return f"{pair}, {inputs.step_times.dtype}, on {inputs.step_times.device_kind}"

@@ -22,5 +22,7 @@ def heading(text: str) -> Markup:
 
 
 def sentence(text: str) -> Markup:
-    """Prose with a capital letter and a full stop."""
-    return prose(text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else "."))
+    """Prose with a capital letter (a name with an underscore keeps its own) and a full stop."""
+    first = text.partition(" ")[0]
+    begun = text if "_" in first else text[:1].upper() + text[1:]
+    return prose(begun + ("" if text.endswith((".", "!", "?")) else "."))

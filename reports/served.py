@@ -1,4 +1,4 @@
-"""A measured server on a terminal: one row for each task, K and number of requests in flight."""
+"""A measured server, on the page and on a terminal: one row for each task, K and number of requests in flight."""
 
 import statistics
 
@@ -8,6 +8,7 @@ from rich.text import Text
 from perfmodel.records import Served, ServedPoint
 from perfmodel.units import format_ratio, format_seconds
 
+from .section import Section, Table
 from .terminal import table_of
 
 _COLUMNS = [
@@ -26,14 +27,36 @@ _COLUMNS = [
 
 def served_content(record: Served) -> RenderableType:
     """Where the server was and what it gave, narrowest K first within a scene."""
+    return Group(table_of(record.engine, _COLUMNS, _rows(record)), *(Text(line, style="dim") for line in _about(record)))
+
+
+def served_section(record: Served) -> Section:
+    """The same as a section of the page."""
+    table = Table(
+        key="served",
+        caption="As a client saw the server. Load: requests in flight. TTFT (time to the first text) and E2E (whole answer) are "
+        "medians over answers; TPOT (time per token after the first) and τ (tokens a step added) are pooled. Gain: TPOT of plain "
+        "decoding over it.",
+        headers=tuple(name for name, _ in _COLUMNS),
+        rows=tuple(_rows(record)),
+    )
+    return Section(
+        "served", f"At the server ({record.engine})", paragraphs=tuple(f"{line}." for line in _about(record)), tables=(table,)
+    )
+
+
+def _rows(record: Served) -> list[tuple[str, ...]]:
     points = sorted(record.points, key=lambda point: (point.concurrency, point.task, _size(point)))
     plain = {(point.task, point.concurrency): point.tpot_s for point in points if _size(point) == 1}
-    rows = [_row(point, plain.get((point.task, point.concurrency))) for point in points]
-    order = ", ".join(map(str, record.launched))
-    lines = [Text(f"model {record.model or 'unknown'} at {record.base_url}", style="dim")]
-    if order:
-        lines.append(Text(f"servers were started for K = {order}, in this order", style="dim"))
-    return Group(table_of(record.engine, _COLUMNS, rows), *lines)
+    return [_row(point, plain.get((point.task, point.concurrency))) for point in points]
+
+
+def _about(record: Served) -> list[str]:
+    """Where the server was, and in which order servers were started."""
+    lines = [f"model {record.model or 'unknown'} at {record.base_url}"]
+    if record.launched:
+        lines.append(f"servers were started for K = {', '.join(map(str, record.launched))}, in this order")
+    return lines
 
 
 def _size(point: ServedPoint) -> int:

@@ -12,6 +12,9 @@ from .inputs import PageInputs
 from .section import Section, absent, shape_text, shapes
 from .wording import block_size_text, list_text, signed_percent, speedup_text, tau_text
 
+ROOM = 4
+"""K is drawn up to this many times the drafter's block: beyond, no drafter was trained and every curve only falls."""
+
 
 def speedup_section(inputs: PageInputs) -> Section:
     """Section 2: one figure per measured shape."""
@@ -38,14 +41,15 @@ def speedup_figure(predictions: Sequence[KPrediction], checks: Sequence[CheckedK
         if index == 0:
             traces += check_traces([c for c in checks if c.task == prediction.task], number)
     ceiling = ceiling_trace(predictions[0])
-    sizes = [row.block_size for p in predictions for row in p.rows]
+    known = [row.block_size for p in predictions for row in p.rows]
+    sizes = [size for size in known if size <= widest(predictions, checks)]
     shape = shape_text(predictions[0].batch, predictions[0].context)
     return Figure(
         key=f"speedup-{index}",
         title=finding(predictions),
         reading=f"{shape.capitalize()}. Lines: predicted mean, bands: 95 % interval, stars: best K, thick: as good within 2 % or "
         "the error, open markers with bars: measured. Dotted: beyond the drafter's trained block or the fitted range. "
-        f"Below 1× speculation loses.{ceiling_text(predictions[0])}",
+        f"Below 1× speculation loses.{ceiling_text(predictions[0])}{beyond_text(predictions, max(sizes))}",
         alt=f"Line chart of predicted speedup over plain decoding against block size K, {shape}. {finding(predictions)}",
         data=(*((ceiling,) if ceiling else ()), *traces),
         layout={
@@ -70,6 +74,23 @@ def speedup_figure(predictions: Sequence[KPrediction], checks: Sequence[CheckedK
         height=440,
         folded=index > 0,
     )
+
+
+def widest(predictions: Sequence[KPrediction], checks: Sequence[CheckedK]) -> int:
+    """The largest K that is drawn: room beyond the drafter's block and what was checked; everything where the block is unknown."""
+    trained = [p.trained_block_size for p in predictions]
+    if None in trained:
+        return max(row.block_size for p in predictions for row in p.rows)
+    return ROOM * max(*(size or 1 for size in trained), *(check.block_size for check in checks), 4)
+
+
+def beyond_text(predictions: Sequence[KPrediction], drawn: int) -> str:
+    """What lies beyond the largest K that is drawn; empty when nothing does."""
+    last = [max(p.rows, key=lambda row: row.block_size) for p in predictions]
+    if all(row.block_size <= drawn for row in last):
+        return ""
+    highest = max(row.speedup or 0.0 for row in last)
+    return f" Not drawn: K up to {max(row.block_size for row in last)}, where at most {format_ratio(highest)} is left."
 
 
 def ceiling_text(prediction: KPrediction) -> str:

@@ -153,6 +153,7 @@ def floor_traces(chip: Chip, sizes: Sequence[int], batch: int, context: int) -> 
         floors = chip.floors(phase, grid(sizes), batch, context)
         if not floors:
             continue
+        floors = [(size, floor) for size, floor in floors if size > 1 or phase == VERIFY]  # plain decoding drafts nothing
         x = [size for size, _ in floors]
         if phase == VERIFY:
             memory = [f.memory_s for _, f in floors]

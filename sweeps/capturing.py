@@ -1,5 +1,10 @@
-"""One decode of given prompts, traced or not: what `perf capture` runs."""
+"""One decode of given prompts, traced or not: what `perf capture` runs.
 
+A trace shows the loop with a profiler in it. What that adds to a step is measured on the spot: the beginning of the same answers,
+over again, in turn with and without the profiler.
+"""
+
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -14,8 +19,15 @@ from perfmodel.errors import InputError
 from perfmodel.records import Finding
 from profiling.capture import MAX_STEPS, capture
 from profiling.extract import extract
+from profiling.overhead import MIN_STEPS, Overhead, profiler_overhead
 
 from .answers import WARMUP_STEPS
+from .traces import overhead_findings
+
+OVERHEAD_ROUNDS = 4
+OVERHEAD_STEPS = 12
+OVERHEAD_BUDGET_S = 10.0
+"""Rounds, steps of each answer in them, and seconds after which no further round begins."""
 
 
 def read_prompt_ids(path: Path) -> list[list[int]]:
@@ -37,8 +49,9 @@ def read_prompt_ids(path: Path) -> list[list[int]]:
 class Recording:
     """Answers, the trace file if any, and the seconds of each stage: lowering, compiling, warming up and running are four numbers.
 
-    `profiler_s` is what the profiler took to begin and to write its file, none of it inside a step. `findings` say what is
-    wrong with the trace, above all when it does not hold the steps that were run.
+    `profiler_s` is what the profiler took to begin and to write its file, none of it inside a step; `overhead` is what it added to
+    each step (None: nothing was recorded, or too few steps ran). `findings` say what is wrong with the trace, above all when it does
+    not hold the steps that were run.
     """
 
     answers: tuple[Generation, ...]
@@ -47,6 +60,7 @@ class Recording:
     compile_s: float
     warmup_s: float
     profiler_s: float | None
+    overhead: Overhead | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -90,9 +104,35 @@ def decode_prompts(
             answers.append(generate(decoder, prompts[start : start + batch], max_new_tokens, span=span))
         if traced is not None:
             xplane, profiler_s = traced.xplane, traced.start_s + traced.stop_s
+    overhead: Overhead | None = None
+    findings: tuple[Finding, ...] = ()
+    if xplane is not None:
+        progress(1.0, "the profiler's own cost")
+        overhead = measure_overhead(decoder, prompts[:batch], max_new_tokens)
+        findings = (*_problems(xplane, len(answers[0].step_wall_s)), *overhead_findings(overhead))
     progress(1.0, "")
-    findings = () if xplane is None else _problems(xplane, len(answers[0].step_wall_s))
-    return Recording(tuple(answers), xplane, times.lower_s, times.compile_s, warmup_s, profiler_s, findings)
+    return Recording(tuple(answers), xplane, times.lower_s, times.compile_s, warmup_s, profiler_s, overhead, findings)
+
+
+def measure_overhead(decoder: Decoder, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Overhead | None:
+    """What recording adds to a step, from the first steps of these answers with and without it; None when there are too few.
+
+    The two take turns in going first, so that a machine that slows down or warms up meanwhile slows both.
+    """
+    recorded_s: list[float] = []
+    plain_s: list[float] = []
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(OVERHEAD_ROUNDS):
+            for is_recorded in (number % 2 == 1, number % 2 == 0):
+                session = capture(Path(folder), f"round-{number}") if is_recorded else nullcontext()
+                with session as traced:
+                    span = no_span if traced is None else traced.span
+                    answer = generate(decoder, prompts, max_new_tokens, span=span, max_steps=OVERHEAD_STEPS)
+                (recorded_s if is_recorded else plain_s).extend(answer.step_wall_s)
+            if time.perf_counter() - begin > OVERHEAD_BUDGET_S:
+                break
+    return profiler_overhead(recorded_s, plain_s) if len(recorded_s) >= MIN_STEPS else None
 
 
 def _problems(xplane: Path, num_steps: int) -> tuple[Finding, ...]:

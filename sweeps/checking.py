@@ -85,6 +85,8 @@ def _checked(
         measured_tpot_s=float(ours.sum() / num_ours.sum()),
         num_tokens=int(num_ours.sum()),
         context=context,
+        answer_s=tuple(seconds[size]),
+        answer_tokens=tuple(tokens[size]),
     )
 
 

@@ -26,6 +26,9 @@ TOLERANCES = (0.05, 0.10, 0.25)
 Report = Callable[[float, str], object]
 """Told how far along the work is, 0 … 1, and which point was done last."""
 
+Keep = Callable[[CompiledSet], object]
+"""Given what there is of a table."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -94,19 +97,30 @@ def points(
     return found
 
 
-def compile_table(wanted: Sequence[Point], jobs: int | None = None, report: Report = lambda share, message: None) -> CompiledSet:
-    """All points compiled, those already on disk at once. Raises `UnsupportedError` where there is no compiler."""
-    done = 0
+def compile_table(
+    wanted: Sequence[Point],
+    jobs: int | None = None,
+    report: Report = lambda share, message: None,
+    keep: Keep = lambda so_far: None,
+) -> CompiledSet:
+    """All points compiled, those already on disk at once; `keep` is given the table so far after each of them.
 
-    def tell(place: int, compiled: CompiledProgram) -> None:
-        nonlocal done
-        done += 1
-        report(done / len(wanted), wanted[place].label)
+    Raises `UnsupportedError` where there is no compiler.
+    """
+    ready: dict[int, CompiledStep] = {}
+
+    def table() -> CompiledSet:
+        rows = tuple(ready[place] for place in sorted(ready))
+        return CompiledSet(rows=rows, findings=_findings(rows))
+
+    def done(place: int, compiled: CompiledProgram) -> None:
+        ready[place] = _row(wanted[place], compiled)
+        keep(table())
+        report(len(ready) / len(wanted), wanted[place].label)
 
     report(0.0, wanted[0].label)
-    compiled = compile_many([(point.reference(), point.topology) for point in wanted], jobs, tell)
-    rows = tuple(_row(point, each) for point, each in zip(wanted, compiled, strict=True))
-    return CompiledSet(rows=rows, findings=_findings(rows))
+    compile_many([(point.reference(), point.topology) for point in wanted], jobs, done)
+    return table()
 
 
 def _exists(phase: str, block_size: int, draft: ModelSpec | None) -> bool:

@@ -12,11 +12,17 @@ from perfmodel.records import Finding, Hardware
 from profiling.calibrate import calibrate, read_cache
 from profiling.environment import environment
 
+from .progress import Reporter, silent
 
-def examine(measure: bool) -> dict[str, Any]:
+
+def examine(measure: bool, report: Reporter = silent) -> dict[str, Any]:
     """The body of `perf.doctor`. `measure` runs the micro-benchmarks now; else figures of an earlier run are shown, or null."""
     found = environment()
-    machine: Hardware | None = calibrate(refresh=True) if measure else read_cache()
+
+    def tell(share: float) -> None:
+        report("calibrating", share, "at most")
+
+    machine: Hardware | None = calibrate(refresh=True, progress=tell) if measure else read_cache()
     return {
         "device_kind": found.device_kind,
         "platform": found.platform,

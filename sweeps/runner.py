@@ -26,10 +26,8 @@ from perfmodel.records import (
     StepTimes,
     TraceSet,
 )
-from perfmodel.units import format_percent
 from profiling.calibrate import calibrate
 from profiling.environment import environment
-from profiling.overhead import OVERHEAD_LIMIT
 
 from . import analysis
 from .answers import Decoders
@@ -43,7 +41,7 @@ from .progress import Reporter
 from .result import SweepResult
 from .step_times import Shape, measure
 from .store import RunStore
-from .traces import host_gap_s, measured_overhead, read_traces
+from .traces import host_gap_s, measured_overhead, overhead_findings, read_traces
 
 PROMPT_STEP = 32
 """Prompt capacities are rounded up to this many tokens."""
@@ -66,7 +64,7 @@ class Sweep:
             self.pair = open_pair(spec.target, spec.draft, spec.dtype, spec.weights)
             self.prompts = _prompts(spec, self.pair)
         with self.stage("calibrating"):
-            self.machine: Hardware = calibrate()
+            self.machine: Hardware = calibrate(progress=lambda share: report("calibrating", share, "at most"))
         if self.pair.draft_config is None:
             raise ValueError("a sweep always has a drafter")
         self.target: ModelSpec = self.pair.target_config.spec(spec.target)
@@ -115,7 +113,9 @@ def run_sweep(spec: RunSpec, store: RunStore, report: Reporter) -> SweepResult:
         )
     with sweep.stage("analysis"):
         traces = TraceSet(traces=read_traces(decodes, store, sweep.machine, spec.dtype))
+        report("analysis", 0.4, "fitting")
         audited, model, fit_findings = analysis.audit_and_fit(times, sweep.target, sweep.draft, sweep.machine)
+        report("analysis", 0.6, "predicting")
         batch, context = spec.batches[0], spec.contexts[0]
         answered = [found for task in spec.tasks if (found := decodes.task(task, sweep.block_size)) is not None]
         acceptance = analysis.acceptance_of(answered, spec.target, spec.draft, sweep.block_size, synthetic=spec.quick)
@@ -216,18 +216,7 @@ def _check(sweep: Sweep, predictions: tuple[KPrediction, ...], budget_s: float) 
 def _assemble(sweep: Sweep, decodes: Decodes, checks: tuple[CheckedK, ...], findings: tuple[Finding, ...]) -> Run:
     comparison = decodes.comparison
     overhead = measured_overhead(decodes, sweep.block_size)
-    found = [*weights_findings(sweep.spec.weights), *findings, *loss_findings(comparison)]
-    if overhead is not None and overhead.over_limit:
-        found.append(
-            Finding(
-                code="profiler-overhead",
-                severity="warning",
-                message=f"recording the trace added {format_percent(overhead.share, 2)} to a step; "
-                f"the limit is {format_percent(OVERHEAD_LIMIT, 1)}",
-                hint="trust the step times, which were taken without the profiler, before the trace",
-                where="decoding",
-            )
-        )
+    found = (*weights_findings(sweep.spec.weights), *findings, *loss_findings(comparison), *overhead_findings(overhead))
     return Run(
         spec=sweep.spec,
         environment=environment(),
@@ -240,5 +229,5 @@ def _assemble(sweep: Sweep, decodes: Decodes, checks: tuple[CheckedK, ...], find
         lossless_compared=0 if comparison is None else comparison.num_tokens,
         profiler_overhead=None if overhead is None else overhead.share,
         wall_s=dict(sweep.wall_s),
-        findings=tuple(found),
+        findings=found,
     )

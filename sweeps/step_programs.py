@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import msgspec
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from decoding import drafter, fused, steps
 from decoding import target as model
@@ -20,6 +20,7 @@ from decoding.config_shape import draft_of, target_of
 from decoding.layout import laid_out
 from decoding.parallel import device_mesh, split_params
 from decoding.steps import LoopState
+from decoding.tpu import compiler_options
 from perfmodel.errors import InputError
 from perfmodel.phases import COMMIT, DRAFT, VERIFY
 from perfmodel.records import ModelSpec
@@ -69,9 +70,12 @@ def step_program(
     draft_params = None if drafts is None else jax.eval_shape(lambda: device_draft(drafts, 0, element))
     cache: Any = jax.eval_shape(lambda: model.init_cache(config, batch, capacity, element, kernel))
     state = None if drafts is None else jax.eval_shape(lambda: drafter.init_state(drafts, batch, capacity, element))
-    params = laid_out(params, devices[0].device_kind)
-    draft_params = None if draft_params is None else laid_out(draft_params, devices[0].device_kind)
-    if mesh is not None:
+    kind = devices[0].device_kind
+    compiler = compiler_options(kind) if mesh is None else {}  # on several devices the loop is compiled when it is called
+    if mesh is None:
+        params = laid_out(params, kind, SingleDeviceSharding(devices[0]))
+        draft_params = None if draft_params is None else laid_out(draft_params, kind, SingleDeviceSharding(devices[0]))
+    else:
         params = split_params(params, config, mesh)
         draft_params = None if draft_params is None else split_params(draft_params, drafts, mesh)
         axis = kernel.split_heads(config.num_kv_heads, element)
@@ -84,18 +88,20 @@ def step_program(
         loop = LoopState(cache, state, anchor, counts, counts, counts, None)
         options = {**shared, "block_size": block_size, "stop_token_ids": (0,)}
         if phase == STEP:
-            return CompileProgram(steps.step, (params, draft_params, loop), options, mesh)
+            return CompileProgram(steps.step, (params, draft_params, loop), options, mesh, compiler)
         limit = jax.ShapeDtypeStruct((), jnp.int32)
-        return CompileProgram(fused.decode, (params, draft_params, loop, limit), {**options, "answer_capacity": ANSWER_CAPACITY})
+        options["answer_capacity"] = ANSWER_CAPACITY
+        return CompileProgram(fused.decode, (params, draft_params, loop, limit), options, mesh, compiler)
     if phase == VERIFY:
-        return CompileProgram(steps.verify, (params, block, counts, cache), shared, mesh)
+        return CompileProgram(steps.verify, (params, block, counts, cache), shared, mesh, compiler)
     if phase == DRAFT and drafts is not None:
-        return CompileProgram(steps.draft, (params, draft_params, anchor, counts, state), {**shared, "block_size": block_size})
+        options = {**shared, "block_size": block_size}
+        return CompileProgram(steps.draft, (params, draft_params, anchor, counts, state), options, mesh, compiler)
     if phase == COMMIT:
         width = 0 if drafts is None else len(drafts.target_layer_ids) * config.hidden_size
         features = None if drafts is None else jax.ShapeDtypeStruct((batch, block_size, width), element)
         arguments = (params, draft_params, block, block, features, counts, counts, counts, state)
-        return CompileProgram(steps.commit, arguments, {**shared, "stop_token_ids": (0,)}, mesh)
+        return CompileProgram(steps.commit, arguments, {**shared, "stop_token_ids": (0,)}, mesh, compiler)
     raise InputError(
         f"there is no {phase!r} at block size {block_size}", f"one of {', '.join(PROGRAMS)}; draft from block size 2 on"
     )

@@ -1,8 +1,9 @@
 """Reading the sweep's own captures back: what the trace says of steps, phases and host gaps."""
 
-from perfmodel.records import Hardware, TraceTimings
+from perfmodel.records import Finding, Hardware, TraceTimings
+from perfmodel.units import format_percent
 from profiling.extract import extract
-from profiling.overhead import Overhead, profiler_overhead
+from profiling.overhead import OVERHEAD_LIMIT, Overhead, profiler_overhead
 
 from .answers import MAX_TRACED_STEPS
 from .decodes import Decodes
@@ -34,3 +35,19 @@ def measured_overhead(decodes: Decodes, block_size: int) -> Overhead | None:
         return None
     recorded = traced.step_wall_s[:MAX_TRACED_STEPS]
     return profiler_overhead(recorded, plain.step_wall_s)
+
+
+def overhead_findings(overhead: Overhead | None) -> tuple[Finding, ...]:
+    """What an overhead above the limit has to say of itself."""
+    if overhead is None or not overhead.over_limit:
+        return ()
+    return (
+        Finding(
+            code="profiler-overhead",
+            severity="warning",
+            message=f"recording the trace added {format_percent(overhead.share, 2)} to a step; "
+            f"the limit is {format_percent(OVERHEAD_LIMIT, 1)}",
+            hint="trust step times taken without the profiler before the trace",
+            where="decoding",
+        ),
+    )

@@ -12,6 +12,8 @@ from perfmodel.fit import fit
 from perfmodel.records import Audit, Finding, FittedModel, Hardware, ModelSpec, StepShape, TimingPoint
 from perfmodel.stepmodel import model_work, seconds, values_of
 
+from .progress import Reporter, silent
+
 NUM_FOLDS = 8
 """Block sizes are left out one at a time, or in this many groups where there are more of them."""
 
@@ -28,7 +30,12 @@ def validate(model: FittedModel, points: Sequence[TimingPoint]) -> dict[str, Any
 
 
 def cross_validate(
-    points: Sequence[TimingPoint], target: ModelSpec | None, draft: ModelSpec | None, hardware: Hardware | None, dtype: str
+    points: Sequence[TimingPoint],
+    target: ModelSpec | None,
+    draft: ModelSpec | None,
+    hardware: Hardware | None,
+    dtype: str,
+    report: Reporter = silent,
 ) -> dict[str, Any]:
     """The body of `perf.validation` for timings alone: every point predicted by a fit that never saw its block size.
 
@@ -40,8 +47,10 @@ def cross_validate(
     kept = _kept(timed, audited)
     sizes = sorted({point.block_size for point in kept})
     predicted: dict[int, float] = {}
-    for fold in range(min(NUM_FOLDS, len(sizes))):
+    num_folds = min(NUM_FOLDS, len(sizes))
+    for fold in range(num_folds):
         left_out = set(sizes[fold::NUM_FOLDS])
+        report("left out", fold / num_folds, f"K = {', '.join(map(str, sorted(left_out)[:6]))}")
         rest = [point for point in kept if point.block_size not in left_out]
         model = fit(rest, target, draft, hardware, dtype, num_draws=0)
         here = [i for i, point in enumerate(kept) if point.block_size in left_out]

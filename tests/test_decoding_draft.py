@@ -9,7 +9,7 @@ import pytest
 from test_decoding_target import CONFIG as TARGET
 
 from decoding import draft, draft2, drafter
-from decoding.checkpoint import random_draft, random_target
+from decoding.checkpoint import as_built, random_draft, random_target
 from decoding.config_draft import Draft2Config, DraftConfig
 from decoding.layers import KVCache
 
@@ -54,7 +54,9 @@ def attention_by_hand(config: DraftConfig, layer: int, num_context: int, num_slo
     return near and not (ahead and config.layer_causality[layer]) and key < num_context + num_slots
 
 
-def reference(params: dict, features: np.ndarray, block: np.ndarray, config: DraftConfig = CONFIG) -> np.ndarray:
+def reference(
+    params: dict, features: np.ndarray, block: np.ndarray, config: DraftConfig = CONFIG, value_scale: float = 1.0
+) -> np.ndarray:
     """Keys of context and block joined, what each slot sees by its layer's rule, float64."""
     n, k, h, s = CONFIG.num_heads, CONFIG.num_kv_heads, CONFIG.head_dim, len(features)
     wide = {key: np.asarray(value, np.float64) for key, value in params.items() if key != "layers"}
@@ -80,7 +82,7 @@ def reference(params: dict, features: np.ndarray, block: np.ndarray, config: Dra
             q = turn(norm(normed @ w["q"][:, head * h : (head + 1) * h], w["q_norm"]), s + np.arange(len(block)))
             keys = turn(norm(kv[:, g * h : (g + 1) * h], w["k_norm"]), np.arange(s + len(block)))
             scores = np.exp(q @ keys.T / np.sqrt(h)) * np.array(seen)
-            out.append(scores / scores.sum(1, keepdims=True) @ kv[:, (k + g) * h : (k + g + 1) * h])
+            out.append(scores / scores.sum(1, keepdims=True) @ (value_scale * kv[:, (k + g) * h : (k + g + 1) * h]))
         x = x + np.concatenate(out, axis=1) @ w["o"]
         gate, up = np.split(norm(x, w["mlp_norm"]) @ w["gate_up"], 2, axis=1)
         x = x + (gate / (1 + np.exp(-gate)) * up) @ w["down"]
@@ -93,6 +95,15 @@ def test_matches_dense_reference_and_needs_its_context() -> None:
     np.testing.assert_allclose(out, reference(params, features, block), atol=3e-5)
     without = run(params, features, block, anchor=0)  # same positions apart, no context visible
     assert np.abs(out - without).max() > 0.1
+
+
+def test_a_scale_of_the_values_is_that_of_context_and_block() -> None:
+    scaled = dataclasses.replace(CONFIG, value_scale=0.707)
+    params, (features, block) = random_draft(scaled, 1, jnp.float32), inputs()
+    out = run(params, features, block, config=as_built(scaled))
+    plain = random_draft(CONFIG, 1, jnp.float32)
+    np.testing.assert_allclose(out, reference(plain, features, block, value_scale=0.707), atol=3e-5)
+    assert np.abs(out - run(plain, features, block)).max() > 0.05
 
 
 def test_block_is_bidirectional() -> None:

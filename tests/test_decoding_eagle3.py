@@ -1,6 +1,8 @@
 """The EAGLE-3 drafter against a dense NumPy reference, its files in both layouts, and what a step must leave behind."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -171,9 +173,28 @@ def test_feature_layers_follow_the_target() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("angelslim_qwen3-8b", ()),  # says for which family it was trained, not which layers: the default ones
+        ("specforge_gpt-oss-20B", (0, 10, 20)),  # in a section of its own, counted as what enters a layer
+        ("specforge_llama3-8B", ()),
+        ("specforge_qwen3-4b", ()),
+    ],
+)
+def test_published_drafters(shared_data: Path, name: str, layers: tuple[int, ...]) -> None:
+    document = json.loads((shared_data / "configs" / f"draft_{name}-eagle3.json").read_text())
+    config = Eagle3Config.from_json(document)
+    assert (config.draft_vocab_size, config.target_layer_ids) == (32_000, layers)
+    assert config.head_dim == document.get("head_dim", 128)
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"num_hidden_layers": 2}, "more than one layer"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}}, "eagle_aux_hidden_state_layer_ids inside"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state"),
+        ({"eagle_config": [1]}, "not an object"),
         ({"norm_before_fc": True}, "norm_before_fc"),
         ({"attention_bias": True}, "attention_bias"),
         ({"eagle_aux_hidden_state_layer_ids": [0, 3, 5]}, "from 1 on"),

@@ -124,7 +124,7 @@ def test_export_refuses_to_overwrite_and_leaves_nothing_half_written(monkeypatch
     monkeypatch.setattr(embedded, "smollm2_folder", lambda: source)
     assert embedded.main([str(tmp_path / "out")]) == 0
     written = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert written == ["smollm2-135m", "smollm2-135m-dflash"]
+    assert written == ["smollm2-135m", "smollm2-135m-dflash", "smollm2-135m-eagle3"]
     assert (tmp_path / "out" / "smollm2-135m-dflash" / "config.json").is_file()
     assert embedded.main([str(tmp_path / "out")]) == 2
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == written
@@ -138,7 +138,7 @@ def test_the_exported_pair_runs_in_the_reference_and_accepts_as_much_there(tmp_p
     python = os.environ.get("PERF_REFERENCE_PYTHON")
     if not python:
         pytest.skip("PERF_REFERENCE_PYTHON names no interpreter with the reference")
-    target, draft = embedded.export(tmp_path / "pair")
+    target, draft, _ = embedded.export(tmp_path / "pair")
     pair = load_pair(str(target), str(draft), "float32")
     prompts = [list(prompt.token_ids) for task in ("math", "code", "chat") for prompt in load_prompts(task, pair, 1)]
     size, new_tokens = pair.trained_block_size, 48

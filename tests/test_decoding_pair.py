@@ -11,7 +11,8 @@ from golden import make_reference
 
 from decoding.checkpoint import load_target
 from decoding.loop import Decoder
-from decoding.pair import DRAFTS, TARGETS, check_compatible, find_folder, load_pair, stop_tokens
+from decoding.pair import ASSETS, DRAFTS, TARGETS, check_compatible, find_folder, load_pair, stop_tokens
+from decoding.tiny import MASK
 from decoding.tokenizer import render_chat
 from perfmodel.errors import InputError, UnsupportedError
 
@@ -30,6 +31,21 @@ def test_loads_a_pair_of_folders(folders):
     assert pair.name == f"{target} + {draft}"
     assert pair.tokenizer is None
     assert pair.target_params["embed"].dtype == jnp.float32
+
+
+@pytest.mark.parametrize(("name", "mask_token_id"), [("MASK", 3), ("<new>", 1024)])
+def test_a_mask_token_in_words_is_the_target_s_own_or_the_first_behind_its_vocabulary(tmp_path, name, mask_token_id):
+    draft = tmp_path / "draft"
+    shutil.copytree(ASSETS / "tiny-dflash", draft)
+    config = json.loads((draft / "config.json").read_text())
+    config["dflash_config"] = {"mask_token": MASK if name == "MASK" else name, "target_layer_ids": [1, 2, 3]}
+    (draft / "config.json").write_text(json.dumps(config))
+    if mask_token_id < 1024:
+        assert load_pair("tiny", str(draft), "float32").draft_config.mask_token_id == mask_token_id
+    else:
+        # This table ends with its vocabulary; others have rows to spare.
+        with pytest.raises(InputError, match="mask_token_id 1024 has no row in a table of 1024"):
+            load_pair("tiny", str(draft), "float32")
 
 
 def test_a_target_alone_decodes_plainly(folders):

@@ -149,21 +149,33 @@ def test_llama3_frequencies_by_hand() -> None:
 
 
 def test_gate_and_up_apart_give_the_same_hidden_states():
-    """A v5p keeps the two matrices apart; every other device side by side."""
+    """Split over devices the two matrices are apart; on one they lie side by side."""
     import jax
     import jax.numpy as jnp
     import numpy as np
 
     from decoding.layers import swiglu
-    from decoding.layout import laid_out
 
     keys = jax.random.split(jax.random.key(0), 3)
     layer = {"gate_up": jax.random.normal(keys[0], (16, 48)), "down": jax.random.normal(keys[1], (24, 16))}
     x = jax.random.normal(keys[2], (1, 3, 16))
-    assert laid_out({"layers": [layer]}, "TPU v6 lite")["layers"][0]["gate_up"] is layer["gate_up"]
-    apart = laid_out({"layers": [layer]}, "TPU v5")["layers"][0]
-    assert [part.shape for part in apart["gate_up"]] == [(16, 24), (16, 24)]
-    np.testing.assert_allclose(
-        swiglu(x, apart["gate_up"], apart["down"]), swiglu(x, layer["gate_up"], layer["down"]), rtol=1e-5, atol=1e-5
-    )
-    assert jnp.array_equal(jnp.concatenate(apart["gate_up"], axis=1), layer["gate_up"])
+    apart = tuple(jnp.split(layer["gate_up"], 2, axis=1))
+    np.testing.assert_allclose(swiglu(x, apart, layer["down"]), swiglu(x, layer["gate_up"], layer["down"]), rtol=1e-5, atol=1e-5)
+
+
+def test_a_tpu_is_told_how_much_memory_an_operation_may_use_and_a_v7x_gets_tall_tiles():
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import SingleDeviceSharding
+
+    from decoding.layout import laid_out
+    from decoding.tpu import compiler_options
+
+    assert compiler_options("TPU v5") == {"xla_tpu_scoped_vmem_limit_kib": "49152"}
+    assert compiler_options("cpu") == compiler_options("TPU v4") == {}
+    shapes = {"down": ((24, 16), jnp.bfloat16), "norm": ((16,), jnp.bfloat16), "wide": ((8, 16), jnp.float32)}
+    params = {name: jax.ShapeDtypeStruct(*shape) for name, shape in shapes.items()}
+    assert laid_out(params, "TPU v6 lite") is params
+    tall = laid_out(params, "TPU7x", SingleDeviceSharding(jax.devices()[0]))
+    tiles = {name: None if leaf.format.layout is None else leaf.format.layout.tiling for name, leaf in tall.items()}
+    assert tiles == {"down": ((16, 128), (2, 1)), "norm": None, "wide": None}

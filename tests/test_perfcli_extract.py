@@ -16,6 +16,12 @@ from profiling import chrome
 ROOT = Path(__file__).resolve().parent.parent
 TPU_TRACE = "traces/xprof_tpu_inference_2.xplane.pb"
 VLLM = "traces/tracelens_vllm_decode_full_graph.trace.json.gz"
+FOREIGN = (
+    TPU_TRACE,
+    VLLM,
+    "traces/tracelens_sglang_qwen3-8b_decode.trace.json.gz",
+    "traces/tracelens_mi300_jax_conv_08.xplane.pb",
+)
 
 
 def perf_extract(*arguments, timeout=60) -> subprocess.CompletedProcess:
@@ -52,6 +58,27 @@ def test_a_person_reads_busy_share_bound_peaks_and_longest_operations(shared_dat
     assert done.exit_code == 0
     for said in ("device-bound", "918 TFLOP/s", "copy-done.2", "by XProf", "verify"):
         assert said in done.output
+
+
+@pytest.mark.parametrize("trace", FOREIGN)
+def test_a_foreign_trace_reads_well_in_eighty_columns(shared_data, trace, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(command, [str(shared_data / trace)])
+    lines = done.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in [line.strip() for line in lines]  # no name is so long that its end needs a line
+    assert not any(line.startswith("Phases") for line in lines)  # there are none, which is said in words
+    assert "no phase was recognised" in done.output
+    steps = next(line for line in lines if line.startswith("steps"))
+    assert steps.split(maxsplit=1)[1].strip() in ("none found", "100 (from modules), median 784 ms")
+
+
+def test_a_capture_whose_idle_time_is_one_gap_says_so(shared_data):
+    # One kernel, 463 ms of nothing, and a decode step of 10 ms that keeps the GPU busy for 93.5 %.
+    done = CliRunner().invoke(command, [str(shared_data / FOREIGN[2]), "--json"])
+    findings = {finding["code"]: finding["message"] for finding in json.loads(done.stdout)["findings"]}
+    assert "463 ms" in findings["one-gap"]
+    assert "93.5 %" in findings["one-gap"]
 
 
 @pytest.mark.parametrize("pattern", ["verify", "accept=x", "verify=("])

@@ -1,7 +1,9 @@
 """How the command line behaves at a terminal: bars on stderr only when somebody watches, colours off on request, quick to start."""
 
+import gzip
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -54,29 +56,43 @@ def at_a_terminal(*args: str) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A server log, as `perf import` takes it."""
-    path = tmp_path_factory.mktemp("manners") / "server.log"
-    path.write_text(LINE)
+    """A packed server log that takes a few seconds to read."""
+    path = tmp_path_factory.mktemp("manners") / "server.log.gz"
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        stream.write((LINE.rstrip("\n") + "\n").encode() * 120_000)
     return path
 
 
-def test_a_bar_moves_on_stderr_while_a_terminal_watches(log: Path) -> None:
+def test_a_bar_with_the_time_left_while_a_terminal_watches(log: Path) -> None:
     status, out, seen = at_a_terminal("import", str(log), "--json")
     assert status == 0
-    assert "reading" in seen
     assert out.startswith("{")
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    # the stage, its bar, the time so far, the time left, the file
+    assert re.search(r"reading +[━╸╺ ]+ 0:00:0\d 0:00:0\d server\.log", drawn), drawn
+    assert drawn.rstrip().splitlines()[-1].startswith("server.log.gz: taken for")  # the bar is gone at the end
+
+
+def test_short_work_draws_no_bar(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(LINE)
+    status, _, seen = at_a_terminal("import", str(path), "--json")
+    assert status == 0
+    assert "reading" not in seen
 
 
 def test_quiet_shows_no_bar(log: Path) -> None:
     status, _, seen = at_a_terminal("import", str(log), "--json", "--quiet")
     assert status == 0
-    assert "reading" not in seen
+    assert seen.splitlines() == [line for line in seen.splitlines() if line.startswith("server.log.gz: taken for")]
+    assert "\x1b" not in seen
 
 
 def test_nothing_is_drawn_where_nobody_watches(log: Path) -> None:
     result = perf("import", str(log), "--json")
     assert result.returncode == 0
     assert "reading" not in result.stderr
+    assert "\x1b" not in result.stderr
 
 
 def test_no_color_means_no_colour() -> None:
@@ -85,6 +101,30 @@ def test_no_color_means_no_colour() -> None:
     assert "\x1b[1;32m" in painted  # the best row, bold green
     assert "32m" not in plain
     assert "▸" in plain
+
+
+IGNORED = """
+import time
+from perfcli.__main__ import hear_interrupts
+
+class Held:
+    def __del__(self):
+        raise KeyboardInterrupt
+
+hear_interrupts()
+held = Held()
+del held  # Python only prints that it ignores what a destructor raises
+try:
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_ctrl_c_is_heard_even_in_a_destructor() -> None:
+    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    assert done.stdout == "heard\n"
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("verb", VERBS)

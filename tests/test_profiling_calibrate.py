@@ -49,14 +49,14 @@ def test_a_quiet_measurement_is_read_from_the_cache(small, monkeypatch):
     assert read_cache() == first
     assert cache_path().parent == small / "dflash-perf"
     codec.save(cache_path(), quiet(first))
-    monkeypatch.setattr(module, "measure", lambda budget_s: pytest.fail("measured again"))
+    monkeypatch.setattr(module, "measure", lambda budget_s, progress: pytest.fail("measured again"))
     assert calibrate(budget_s=0.3) == quiet(first)
 
 
 def test_a_measurement_on_a_busy_machine_is_not_kept_for_good(small, monkeypatch):
     first = quiet(calibrate(budget_s=0.3))
     codec.save(cache_path(), msgspec.structs.replace(first, notes=(BUSY,)))
-    monkeypatch.setattr(module, "measure", lambda budget_s: first)
+    monkeypatch.setattr(module, "measure", lambda budget_s, progress: first)
     assert calibrate(budget_s=0.3) == first
 
 
@@ -80,7 +80,7 @@ def test_a_damaged_cache_is_measured_anew(small):
 def test_refresh_measures_anew(small, monkeypatch):
     first = quiet(calibrate(budget_s=0.3))
     codec.save(cache_path(), first)
-    monkeypatch.setattr(module, "measure", lambda budget_s: msgspec.structs.replace(first, notes=("again",)))
+    monkeypatch.setattr(module, "measure", lambda budget_s, progress: msgspec.structs.replace(first, notes=("again",)))
     assert calibrate(budget_s=0.3, refresh=True).notes == ("again",)
 
 

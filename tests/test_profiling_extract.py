@@ -287,6 +287,19 @@ def test_gpu_streams_are_a_union_and_launches_give_phases(tmp_path):
     assert timings.coverage == pytest.approx(1.0)
 
 
+def test_one_gap_that_makes_the_busy_share_small_is_said(tmp_path):
+    # 1 µs of work, a gap of 900 µs, then 96 of 99 µs: 97 of 1,000 µs are busy, and 97 of 100 without the gap.
+    apart = [("copy", 0, 1), ("gemm", 901, 50), ("gemm", 954, 46)]
+    timings = extract(write_space(tmp_path / "apart", SpacePlane("/device:GPU:0").line("Stream #1", *apart)))
+    assert timings.busy_share == pytest.approx(0.097)
+    message = next(finding.message for finding in timings.findings if finding.code == "one-gap")
+    assert "90.0 % of its time is one gap of 900 µs" in message
+    assert "97.0 %" in message
+    close = [("gemm", at, 10) for at in (0, 30, 60)]  # two gaps of 20 in 70 µs
+    timings = extract(write_space(tmp_path / "close", SpacePlane("/device:GPU:0").line("Stream #1", *close)))
+    assert "one-gap" not in codes(timings)
+
+
 def test_unknown_phases_and_broken_patterns_are_refused(tmp_path):
     path = write_space(tmp_path, host_loop())
     with pytest.raises(InputError, match="not a phase"):

@@ -113,6 +113,13 @@ def test_operations_of_loops_are_listed_and_those_inside_fusions_are_not():
 
 def test_a_damaged_program_says_nothing():
     assert decode_program(b"\x0a\xff\xff") == {}
+    made = Builder()
+    made.add(made.computation(1), "parameter", (8,), name="x")
+    assert decode_program(made.encoded())
+    assert decode_program(made.encoded().replace(b"parameter", b"\xb2arameter")) == {}
+    made.add(made.proto.module.computations[0], "fusion", (8,), called=(1,))  # a fusion of the computation that it is part of
+    made.add(made.computation(2), "fusion", (8,), called=(1,))
+    assert decode_program(made.encoded()).keys() <= {"fusion.3"}
 
 
 def test_programs_are_found_by_number_else_by_an_unambiguous_name():

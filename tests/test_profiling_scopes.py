@@ -188,7 +188,9 @@ def test_our_own_fused_loop_splits_into_the_steps_it_ran(tmp_path):
     assert 0 <= timings.host_gap_s_median < timings.step_seconds_median
     assert timings.coverage > 0.8
     assert not [finding for finding in timings.findings if finding.severity == "error"]
-    # Two requests, four tokens each, through the weights: two layers of q, k, v, o and gate, up, down, then the head; attention,
-    # norms and the choice of tokens come on top.
+    # Two requests, four tokens each, through the weights: two layers of q, k, v, o and gate, up, down, then the head; through
+    # attention: scores and mix with the 32 slots of the cache, four heads of 8, each against both KV heads (so a CPU does it for
+    # few queries). Norms and the choice of tokens come on top.
     weights = 2 * (32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 48) + 32 * 61
-    assert 1.0 < timings.phases[VERIFY].flops / (2 * 8 * weights) < 1.5
+    attention = 2 * (2 * 32 * (4 * 8) * 2)
+    assert 1.0 < timings.phases[VERIFY].flops / (2 * 8 * (weights + attention)) < 1.15

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiling.events import read_events
-from profiling.wire import buffer, read_fields, read_varints
+from profiling.wire import buffer, read_fields, read_varints, split
 from profiling.xplane_schema import message_types
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -35,9 +35,13 @@ def decoded(kind: str, value):
 
 @given(st.lists(EVENT, max_size=6))
 def test_bulk_decoding_gives_back_what_the_protobuf_library_wrote(written):
-    events = read_events([encode(event) for event in written])
-    assert list(zip(events.ids.tolist(), events.offsets.tolist(), events.durations.tolist(), strict=True)) == [
-        e[:3] for e in written
+    messages = [encode(event) for event in written]
+    ends = np.cumsum([0, *map(len, messages)])
+    events = read_events(buffer(messages), np.stack((ends[:-1], ends[1:]), axis=1))
+    # An end is start plus length, in 64 bits as the file counts them.
+    expected_times = [(offset, np.int64((offset + duration + 2**63) % 2**64 - 2**63)) for _, offset, duration, _ in written]
+    assert list(zip(events.ids.tolist(), map(tuple, events.times.tolist()), strict=True)) == [
+        (event[0], times) for event, times in zip(written, expected_times, strict=True)
     ]
     expected = [(owner, key, decoded(*value)) for owner, event in enumerate(written) for key, value in event[3]]
     stats = events.stats
@@ -54,7 +58,7 @@ def test_a_damaged_message_is_an_error_or_an_answer_and_never_a_hang(written, da
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(raw)))
     try:
-        read_events([bytes(raw[:cut])])
+        read_events(buffer([bytes(raw[:cut])]), np.array([[0, cut]]))
     except ValueError:
         return
 
@@ -80,3 +84,37 @@ def test_a_field_that_reaches_past_its_message_is_refused():
     message = np.frombuffer(b"\x22\x09ab", np.uint8)
     with pytest.raises(ValueError, match="cut off"):
         list(read_fields(buffer([message.tobytes()]), np.array([0]), np.array([4])))
+
+
+@given(st.binary(max_size=6), st.lists(st.binary(max_size=300), max_size=5), INT64)
+def test_a_message_is_taken_apart_as_the_protobuf_library_reads_it(name, events, timestamp):
+    line = message_types()["Line"](name=name, timestamp_ns=timestamp, events=events)
+    raw = line.SerializeToString()
+    extents, rest = split(buffer([b"before", raw]), 6, 6 + len(raw), 4)
+    assert [(b"before" + raw)[start:end] for start, end in extents.tolist()] == events
+    del line.events[:]
+    assert message_types()["Line"].FromString(rest) == line
+
+
+@given(st.binary(max_size=40))
+def test_what_is_no_message_is_an_error_or_an_answer_within_its_bounds(raw):
+    try:
+        extents, _ = split(buffer([raw]), 0, len(raw), 4)
+    except ValueError:
+        return
+    assert (extents <= len(raw)).all()
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"\x22\x09ab", "cut off"),
+        (b"\x12\x09ab", "cut off"),
+        (b"\x22" + b"\xff" * 9 + b"\x7f", "longer than its message"),  # a length beyond 63 bits
+        (b"\x08" + b"\xff" * 12, "does not end"),
+        (b"\x23", "no longer exists"),  # the begin of a group
+    ],
+)
+def test_a_damaged_message_says_what_is_wrong(raw, reason):
+    with pytest.raises(ValueError, match=reason):
+        split(buffer([raw]), 0, len(raw), 4)

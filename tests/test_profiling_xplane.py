@@ -1,9 +1,18 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from profiling_spaces import SpacePlane, space_bytes
 
 from perfmodel.errors import InputError
+from profiling.extract import read_timeline, summarise
+from profiling.phase_map import PhaseMap
 from profiling.xplane import parse_space, read_space
+from profiling.xplane_schema import message_types
 
 GPU_TRACE = "traces/tracelens_mi300_jax_conv_08.xplane.pb"
 TPU_TRACE = "traces/xprof_tpu_inference_2.xplane.pb"
@@ -19,7 +28,7 @@ def test_events_keep_their_times_names_and_stats():
     assert line.times.tolist() == [[5_000_000, 7_000_000], [9_000_000, 10_000_000]]
     assert line.values("run_id") == {0: 7}
     assert line.values("hlo_module") == {0: "jit_f"}
-    assert line.carrying("run_id") == [0]
+    assert line.carrying("run_id").tolist() == [0]
     assert line.values("absent") == {}
     assert line.durations() == {"jit_f(1)": 2_000_000, "jit_g(2)": 1_000_000}
 
@@ -28,6 +37,15 @@ def test_absolute_times_do_not_overflow():
     # 1.7e18 ns since 1970 is 1.7e21 ps, which no 64-bit integer holds.
     late = parse_space(space_bytes(SpacePlane("/host:CPU").line("python", ("a", 1, 2))), "made")
     assert late.planes[0].lines[0].times.tolist() == [[1_000_000, 3_000_000]]
+
+
+def test_progress_is_the_share_of_the_bytes_that_is_read():
+    plane = SpacePlane("/host:CPU").line("a", *[("x", n, 1) for n in range(99)]).line("b", ("y", 1, 2))
+    told: list[float] = []
+    parse_space(space_bytes(plane), "made", told.append)
+    # One line holds nearly all of the events; what follows the last event are the tables of names.
+    assert len(told) == 2
+    assert 0.8 < told[0] < told[1] < 1
 
 
 @pytest.mark.parametrize("trace", [TPU_TRACE, GPU_TRACE])
@@ -91,6 +109,56 @@ def test_other_kinds_of_file_are_refused(tmp_path, data):
         read_space(path)
 
 
+@settings(deadline=None)
+@given(st.data())
+def test_a_damaged_capture_is_refused_or_read_and_never_an_accident(data):
+    plane = SpacePlane("/device:GPU:0", {"device_vendor": "AMD"}).line(
+        "Stream #1", *[("gemm", 10 * n, 5, {"correlation_id": n, "hlo_op": "dot"}) for n in range(4)]
+    )
+    raw = bytearray(space_bytes(plane, SpacePlane("/host:CPU").line("python", ("decode_step", 0, 9, {"step_num": 0}))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        space = parse_space(bytes(raw[: data.draw(st.integers(1, len(raw)))]), "damaged")
+        summarise(read_timeline(space, PhaseMap({})), space)
+    except InputError:
+        return
+
+
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_space(tmp_path / "absent.xplane.pb")
+
+
+MEASURE_EXTRACT = """
+import re, sys
+from pathlib import Path
+from profiling.extract import extract
+
+def peak_bytes():
+    return 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+
+before = peak_bytes()
+extract(Path(sys.argv[1]))
+print(peak_bytes() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the system does not report peak memory there")
+def test_reading_holds_little_more_than_the_columns(tmp_path):
+    # One long line is the worst case: nothing of it can be let go before all of it is read.
+    stats = {"hlo_op": "dot", "hlo_module": "jit_verify", "program_id": 3, "run_id": 7, "device_ordinal": 0, "_r": 1}
+    raw = space_bytes(SpacePlane("/host:CPU").line("tf_XLAPjRtCpuClient", *[("dot", 5 * n, 4, stats) for n in range(200)]))
+    types = message_types()
+    space = types["Space"].FromString(raw)
+    plane = types["Plane"].FromString(space.planes[0])
+    line = types["Line"].FromString(plane.lines[0])
+    line.events.extend(list(line.events) * 1_199)
+    plane.lines[0] = line.SerializeToString()
+    space.planes[0] = plane.SerializeToString()
+    path = tmp_path / "large.xplane.pb"
+    path.write_bytes(space.SerializeToString())
+    # The file itself, and per event of 50 bytes there: 24 in columns, 21 for each of six stats, 100 to tell operations apart and to
+    # group them. That makes 6 times the file, and half as much again passes. 64-bit columns of a whole line made 32 times.
+    child = subprocess.run([sys.executable, "-c", MEASURE_EXTRACT, path], capture_output=True, text=True, check=True, timeout=120)
+    assert int(child.stdout) < 16 * path.stat().st_size

@@ -19,7 +19,7 @@ from perfmodel.hardware import load_hardware
 from perfmodel.modelspec import load_model
 from perfmodel.records import CompiledSet, CompiledStep, StepShape, TimingPoint
 from perfmodel.roofline import floor_s
-from profiling.compile import ProgramReference, compile_program
+from profiling.compile import CompiledProgram, ProgramReference, compile_program
 from profiling.compile_topology import CHIPS, find_topology
 from profiling.extract import extract
 from profiling.hlo import parse_module
@@ -51,12 +51,13 @@ def own_cache(tmp_path, monkeypatch):
 @needs_compiler
 def test_the_fused_loop_of_a_small_pair_compiles_for_all_five_chips(own_cache):
     wanted = points(CHIPS, SMALL, SMALL_DRAFT, ("loop",), (4,), (1,), (64,))
-    told = []
-    found = compile_table(wanted, report=lambda share, message: told.append(share))
+    told, kept = [], []
+    found = compile_table(wanted, report=lambda share, message: told.append(share), keep=kept.append)
     assert [row.failure for row in found.rows] == [None] * 5
     assert [row.hardware for row in found.rows] == list(CHIPS)
     assert told[0] == 0.0
     assert told[-1] == 1.0
+    assert found == kept[-1]
     for row in found.rows:
         assert row.fits
         assert row.estimated_s > row.floor_s > 0.0
@@ -73,6 +74,20 @@ def test_the_fused_loop_of_a_small_pair_compiles_for_all_five_chips(own_cache):
     assert half.floor_s == pytest.approx(2 * floor_s(costs[0] + costs[1] + costs[2], chip, "bfloat16"))
     codes = {finding.code for finding in found.findings}
     assert {"clock-derived", "part-of-a-chip", "unpriced"} <= codes
+
+
+@needs_compiler
+def test_the_fused_loop_of_a_small_pair_compiles_split_over_four_chips(own_cache):
+    """Four heads, one a chip: the kernel runs under a map over the mesh, weights and cache are split, sums cross the links."""
+    heads = {"num_heads": 4, "num_kv_heads": 4, "head_dim": 128}
+    target, draft = msgspec.structs.replace(SMALL, **heads), msgspec.structs.replace(SMALL_DRAFT, **heads)
+    (row,) = compile_table(points(("v6e:2x2",), target, draft, ("loop",), (4,), (1,), (64,))).rows
+    assert row.failure is None
+    assert row.num_devices == 4
+    assert row.unpriced_calls["ragged_paged_attention_kernel"] == target.num_layers
+    # Two sums a layer, in target and drafter, of at least four rows of 192.
+    assert row.collective_bytes >= 2 * 3 * 4 * 192 * 2
+    assert row.flops < 0.5 * compile_table(points(("v6e",), target, draft, ("loop",), (4,), (1,), (64,))).rows[0].flops
 
 
 @needs_compiler
@@ -97,6 +112,18 @@ def test_phases_of_a_step_one_by_one(own_cache, monkeypatch):
     per_layer = 192 * 3 * 192 + 192 * 192 + 3 * 192 * 256
     assert verify["flops"] >= 2 * 4 * (2 * per_layer + 192 * 512)  # attention comes on top
     assert compiling.TOLERANCES == (0.05, 0.10, 0.25)
+
+
+def test_a_drafter_with_a_vocabulary_of_its_own_is_known_by_its_shapes_alone():
+    """Its map of token ids is checked, which nothing abstract can be."""
+    import jax
+
+    from decoding.checkpoint import device_draft
+    from decoding.config_shape import draft_of, target_of
+
+    config = draft_of(msgspec.structs.replace(SMALL_DRAFT, draft_vocab_size=128), target_of(SMALL))
+    params = jax.eval_shape(lambda: device_draft(config, 0, "bfloat16"))
+    assert (params["head"].shape, params["d2t"].shape) == ((192, 128), (128,))
 
 
 def test_points_leave_out_what_does_not_exist():
@@ -177,6 +204,7 @@ def test_the_real_pairs_compile(chip, own_cache):
     assert [row.failure for row in found.rows] == [None, None]
     row = found.rows[1]
     assert row.fits
+    assert row.temporary_bytes < 0.1 * row.argument_bytes  # no weights are copied in front of the loop
     # Weights cross the bus once: 8.0 GB of target, 1.1 GB of drafter, and the head once more for the drafts; some activations too.
     assert 9.8e9 < row.hbm_bytes < 11.0e9
     assert row.unpriced_calls["ragged_paged_attention_kernel"] == 36
@@ -211,13 +239,43 @@ def test_the_table_fits_a_terminal_and_shows_what_fails():
     from reports.compiled import compiled_table
 
     whole = compiled_row("verify", 16, 6e-3)
-    failed = msgspec.structs.replace(whole, block_size=128, estimated_s=None, fits=False, failure="RESOURCE_EXHAUSTED")
-    wide = msgspec.structs.replace(whole, block_size=64, estimated_s=9e-3)
+    wide = msgspec.structs.replace(whole, block_size=128, estimated_s=9e-3, needed_bytes=16.4e9, fits=False)
+    failed = msgspec.structs.replace(whole, block_size=256, estimated_s=None, fits=False, failure="RESOURCE_EXHAUSTED")
+    other = msgspec.structs.replace(whole, topology="v5p:2x2x1", context=4096)
     page = io.StringIO()
-    Console(width=80, file=page).print(compiled_table(CompiledSet(rows=(whole, wide, failed))))
+    Console(width=80, file=page).print(compiled_table(CompiledSet(rows=(whole, wide, failed, other))))
     lines = page.getvalue().splitlines()
     rows = [line.split() for line in lines if line.startswith("v5p")]
-    assert len(rows) == 3  # none is folded
+    assert len(rows) == 4  # none is folded,
+    assert [line.split() for line in lines if line.startswith("device")] == [
+        ["device", "phase", "K", "cycles", "ms", "ms", "share", "×", "GB", "GB"],
+        ["device", "phase", "K", "cycles", "ms", "ms", "share", "GB", "GB"],
+    ]  # and no header is broken
     assert "1.50" in rows[1]  # 9 ms over the narrowest block's 6
+    assert rows[1][-1] == "!16.4"
     assert rows[2][-1] == "fails"
-    assert "batch 1, context 1024" in " ".join(lines)
+    text = " ".join(lines)
+    assert "batch 1, context 1024" in text
+    assert "batch 1, context 4096" in text
+
+
+def test_a_table_is_kept_after_every_program(monkeypatch):
+    import sweeps.compiling as compiling
+
+    wanted = points(("tpu-v5p", "tpu-v4"), TARGET, DRAFT, ("verify",), (16, 32), (1,), (1024,))
+    refused = [
+        CompiledProgram(point.topology, "TPU", 1, {}, was_cached=False, failure=f"refused {place}")
+        for place, point in enumerate(wanted)
+    ]
+
+    def compile_out_of_order(programs, jobs, done):
+        for place in (1, 0, 3):
+            done(place, refused[place])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiling, "compile_many", compile_out_of_order)
+    kept = []
+    with pytest.raises(KeyboardInterrupt):
+        compile_table(wanted, keep=kept.append)
+    assert [[row.failure[-1] for row in found.rows] for found in kept] == [["1"], ["0", "1"], ["0", "1", "3"]]
+    assert len(kept[-1].findings) == 3

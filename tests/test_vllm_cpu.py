@@ -157,7 +157,7 @@ def test_the_same_pair_in_two_engines(python: str, tmp_path: Path, is_as_trained
     weights), which flips a draft in a few steps of a hundred. A drafter whose layers share those weights is the same in both: then
     every step commits the same.
     """
-    target, draft = embedded.export(tmp_path / "pair")
+    target, draft, _ = embedded.export(tmp_path / "pair")
     if not is_as_trained:
         tensors = load_file(draft / "model.safetensors")
         tensors[KEY_NORM.format(1)] = tensors[KEY_NORM.format(0)].copy()

@@ -86,7 +86,8 @@ class CheckedK(Record):
     """Predicted against measured at one block size of one task; times in seconds per token.
 
     `batch` and `context` are those of the prediction that was checked (None: not recorded); the loop itself answered the
-    task's prompts at that batch, at the contexts they have.
+    task's prompts at that batch, at the contexts they have. `answer_s` and `answer_tokens` are the seconds of every answer and the
+    tokens its steps added, in the order of the prompts (empty: not recorded).
     """
 
     task: str
@@ -100,6 +101,8 @@ class CheckedK(Record):
     num_tokens: int = 0
     batch: int = 1
     context: int | None = None
+    answer_s: tuple[float, ...] = ()
+    answer_tokens: tuple[int, ...] = ()
 
 
 class Run(Record):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from perfmodel.records import Diagnosed, Diagnosis
 
+from ..progress import Reporter, silent
 from .decay import fast_decay, k_above_trained
 from .extremes import tau_at_the_ends
 from .finding import ORDER
@@ -45,9 +46,9 @@ GROUP_RULES: dict[str, Callable[[Sequence[Subject]], list[Diagnosed]]] = {
 """Rules that look at several."""
 
 
-def diagnose_files(paths: Sequence[Path]) -> Diagnosis:
+def diagnose_files(paths: Sequence[Path], report: Reporter = silent) -> Diagnosis:
     """The diagnosis of files and run folders. Raises `InputError` for what cannot be read."""
-    subjects = subjects_of(paths)
+    subjects = subjects_of(paths, report)
     return Diagnosis(
         files=tuple(str(path) for path in paths),
         findings=worst_first(diagnose(subjects)),

@@ -30,6 +30,7 @@ from perfmodel.records import (
 from ..importers.merging import import_files, is_record
 from ..importers.registry import recognise
 from ..importers.source import Source
+from ..progress import Reporter, silent
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class Subject:
         return self.tau is None and not self.survival and self.num_steps is None
 
 
-def subjects_of(paths: Sequence[Path]) -> list[Subject]:
-    """Every run in the files and run folders. Raises `InputError` for what cannot be read."""
+def subjects_of(paths: Sequence[Path], report: Reporter = silent) -> list[Subject]:
+    """Every run in the files and run folders; `report` is told how far reading is. Raises `InputError` for what cannot be read."""
     found: list[Subject] = []
     foreign: list[Path] = []
     for path in paths:
@@ -85,9 +86,14 @@ def subjects_of(paths: Sequence[Path]) -> list[Subject]:
             found += _record(path)
         else:
             foreign.append(path)
-    for group in _groups(foreign):
+    groups = _groups(foreign)
+    for index, group in enumerate(groups):
         name = " to ".join(path.name for path in group)
-        found += [of_import(run, name) for run in import_files(group)[0].records]
+
+        def tell(stage: str, share: float, message: str, done: int = index) -> None:
+            report(stage, (done + share) / len(groups), message)
+
+        found += [of_import(run, name) for run in import_files(group, report=tell)[0].records]
     return found
 
 

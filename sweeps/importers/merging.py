@@ -4,33 +4,40 @@ Runs may be added when they count the same thing (one definition) at one K. Surv
 Runs without any acceptance (plain decoding, latency tables) do not stand in the way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfmodel import codec
 from perfmodel.errors import InputError
 from perfmodel.records import Finding, Imported, ImportedRun
 
+from ..progress import Reporter, silent
 from .reader import Reader
 from .registry import reader_named, recognise, told
 from .source import Source
 from .table_columns import parse_mapping
 
 
-def import_files(paths: Sequence[Path], format_name: str | None = None, columns: str | None = None) -> tuple[Imported, list[str]]:
-    """What the files hold, and one line per format saying what they were taken for. Raises `InputError`."""
+def import_files(
+    paths: Sequence[Path], format_name: str | None = None, columns: str | None = None, report: Reporter = silent
+) -> tuple[Imported, list[str]]:
+    """What the files hold, and one line per format saying what they were taken for. Raises `InputError`.
+
+    `report` is told the share of all bytes that is read, of files that are read by lines, and the file.
+    """
     if not paths:
         raise InputError("no file to import", "give at least one")
     mapping = parse_mapping(columns) if columns else None
     groups: dict[str, tuple[Reader, list[Source]]] = {}
     runs: list[ImportedRun] = []
     lines: list[str] = []
+    progress = _Progress(paths, report)
     for path in paths:
         if is_record(path):
             runs += _earlier(path)
             lines.append(f"{path.name}: an earlier import")
             continue
-        source = Source(path, mapping)
+        source = Source(path, mapping, progress.of(path))
         chosen = reader_named(format_name) if format_name else reader_named("csv") if mapping else recognise(source)
         groups.setdefault(chosen.name, (chosen, []))[1].append(source)
     for chosen, sources in groups.values():
@@ -40,6 +47,26 @@ def import_files(paths: Sequence[Path], format_name: str | None = None, columns:
         else:
             runs += [run for source in sources for run in chosen.read(source)]
     return merge(runs, [str(path) for path in paths]), lines
+
+
+class _Progress:
+    """Progress over several files, by bytes. A file that a reader goes through twice stands still the second time."""
+
+    def __init__(self, paths: Sequence[Path], report: Reporter) -> None:
+        self._report = report
+        self._num_bytes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
+        self._shares = dict.fromkeys(paths, 0.0)
+        report("reading", 0.0, "")
+
+    def of(self, path: Path) -> Callable[[float], None]:
+        """What one file's share is told to."""
+
+        def tell(share: float) -> None:
+            self._shares[path] = max(self._shares[path], share)
+            done = sum(self._num_bytes[one] * known for one, known in self._shares.items())
+            self._report("reading", done / max(1, sum(self._num_bytes.values())), path.name)
+
+        return tell
 
 
 def is_record(path: Path) -> bool:

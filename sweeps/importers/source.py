@@ -30,12 +30,22 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 _TOO_LARGE = re.compile(rb"\d[eE]\+?\d{3,}")
 
 
-class Source:
-    """One file: its lines, its JSON, and what its beginning looks like."""
+LINES_TOLD = 4096
+"""Progress is told every so many lines."""
 
-    def __init__(self, path: Path, columns: Mapping[str, str] | None = None) -> None:
+
+class Source:
+    """One file: its lines, its JSON, and what its beginning looks like. `progress` is told the share of its bytes that is read."""
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Mapping[str, str] | None = None,
+        progress: Callable[[float], object] = lambda share: None,
+    ) -> None:
         self.path = path
         self.columns = dict(columns or {})
+        self._progress = progress
 
     def __str__(self) -> str:
         return str(self.path)
@@ -127,6 +137,8 @@ class Source:
             number = 0
             while raw := self._guarded(lambda: stream.readline(MAX_LINE_BYTES + 1)):
                 number += 1
+                if number % LINES_TOLD == 0:
+                    self._progress(self._position(stream) / max(1, self.path.stat().st_size))
                 if len(raw) > MAX_LINE_BYTES:
                     raise InputError(
                         f"{self}, line {number} is longer than {MAX_LINE_BYTES >> 20} MiB",
@@ -136,6 +148,12 @@ class Source:
                 if "\r" in text:  # a progress bar wrote over itself: what stands there in the end counts
                     text = text.rpartition("\r")[2]
                 yield number, _ANSI.sub("", text) if "\x1b" in text else text
+
+    @staticmethod
+    def _position(stream: BinaryIO) -> int:
+        """Bytes of the file itself that are read: of one in gzip, those still packed."""
+        packed = getattr(stream, "fileobj", None)
+        return int((stream if packed is None else packed).tell())
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """(where, object) per line of a file with one JSON object a line; a document that is a list gives its entries.
