@@ -104,7 +104,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
         raise InputError(f"{path.parent} holds no config.json", "give the folder of a Hugging Face checkpoint")
     try:
         document = msgspec.json.decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}", "the download may be incomplete") from error
     if not isinstance(document, dict):
         raise InputError(f"{path} is not an object", "the download may be incomplete")

@@ -94,7 +94,7 @@ def _files(folder: Path) -> list[Path]:
         return files
     try:
         wanted = set(json.loads(index.read_bytes())["weight_map"].values())
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{index} is not an index of weights: {error!r}", "the download may be incomplete") from error
     missing = wanted - {path.name for path in files}
     if missing:

@@ -88,11 +88,9 @@ class TargetConfig:
 
 def take_attention_kinds(reader: ConfigReader) -> None:
     """Takes the keys of windowed attention. Raises `InputError` when they ask for a window: full attention only."""
-    windows = set(reader.take("layer_types", default=None) or ()) - {"full_attention"}
+    windows = set(reader.words("layer_types") or ()) - {"full_attention"}
     if windows:
-        raise InputError(
-            f"{reader.where}: layer_types holds {', '.join(sorted(map(str, windows)))}", "only full attention runs here"
-        )
+        raise InputError(f"{reader.where}: layer_types holds {', '.join(sorted(windows))}", "only full attention runs here")
     uses_window = reader.left.get("use_sliding_window", True)
     window = reader.take("sliding_window", default=None)
     if window is not None and uses_window:

@@ -363,19 +363,19 @@ def _take_attention_kinds(reader: ConfigReader, num_layers: int) -> tuple[tuple[
 
 
 def _take_layer_types(reader: ConfigReader, num_layers: int) -> list[str]:
-    kinds = reader.take("layer_types", default=None)
+    kinds = reader.words("layer_types")
     if kinds is None:
         # The rule of the Qwen3 configuration: layers from max_window_layers on are windowed, if windows are in use at all.
         first = num_layers
         if reader.left.get("use_sliding_window") and reader.left.get("sliding_window") is not None:
             first = reader.count("max_window_layers", minimum=0)
         return ["full_attention" if layer < first else "sliding_attention" for layer in range(num_layers)]
-    unknown = sorted({str(kind) for kind in kinds} - {"full_attention", "sliding_attention"})
+    unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if unknown:
         raise InputError(f"{reader.where}: layer_types holds {', '.join(unknown)}", "full and sliding attention run here")
     if len(kinds) != num_layers:
         raise InputError(f"{reader.where}: {len(kinds)} layer_types for {num_layers} layers", "check the file")
-    return list(kinds)
+    return kinds
 
 
 def _take_causality(reader: ConfigReader, is_sliding: list[bool]) -> tuple[bool, ...]:

@@ -68,7 +68,9 @@ def _from_speculators(document: Mapping[str, Any]) -> dict[str, Any]:
             "entry 0 is the embedding, which is no feature here",
         )
     flat["target_layer_ids"] = [i - 1 for i in ids]
-    if "sliding_attention" in (flat.get("layer_types") or ()) and not any(flat.get(key) is not None for key in CAUSALITY_KEYS):
+    kinds = flat.get("layer_types")
+    is_sliding = isinstance(kinds, list) and "sliding_attention" in kinds
+    if is_sliding and not any(flat.get(key) is not None for key in CAUSALITY_KEYS):
         # Its own library takes such layers for causal, vLLM for non-causal: files older than the key were of the second kind.
         raise InputError(
             "the speculators config has windowed layers and does not say sliding_window_non_causal",

@@ -74,6 +74,13 @@ class ConfigReader:
             raise InputError(f"{self.where}: {key} is {value!r}, not a positive number", "check the file")
         return float(value)
 
+    def words(self, key: str) -> list[str] | None:
+        """A list of words; None when the document lacks it. Null counts as absent."""
+        value = self.take(key, default=None)
+        if value is not None and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
+            raise InputError(f"{self.where}: {key} is {value!r}, not a list of words", "check the file")
+        return value
+
     def flag(self, key: str, default: bool | None) -> bool | None:
         """True or false; null counts as absent."""
         value = self.take(key, default=default)

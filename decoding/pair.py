@@ -232,7 +232,7 @@ def stop_tokens(folder: Path) -> tuple[int, ...]:
     if path.is_file():
         try:
             documents.insert(0, msgspec.json.decode(path.read_bytes()))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"{path} is not JSON: {error}", "the download may be incomplete") from error
     for document in documents:
         ids = document.get("eos_token_id") if isinstance(document, dict) else None

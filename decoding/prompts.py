@@ -150,6 +150,8 @@ def _decode(path: Path, text: str, first_line: int) -> Any:
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise InputError(f"{path}, line {line}: not JSON ({error.msg}, column {error.colno})", LAYOUT_HINT) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets in brackets without end
+        raise InputError(f"{path}, from line {first_line}: JSON that cannot be read ({error})", LAYOUT_HINT) from error
 
 
 def _prompt(path: Path, place: str, number: int, row: Any) -> Prompt:

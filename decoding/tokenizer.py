@@ -47,7 +47,7 @@ def tokenizer_config(folder: Path) -> dict:
         return {}
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not a JSON object: {error}", "the download may be incomplete") from error
 
 
@@ -74,7 +74,7 @@ def render_chat(folder: Path, messages: Sequence[dict[str, str]], **options: obj
     template = chat_template(folder)
     try:
         return _compiled(template).render(messages=list(messages), add_generation_prompt=True, **(names | options))
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise InputError(f"the chat template of {folder} fails: {error}", "check the template and the prompts' roles") from error
 
 

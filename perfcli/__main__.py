@@ -1,5 +1,6 @@
 """Entry point of `perf`, `dflash-perf` and `python -m perfcli`: runs the command and turns errors into exit codes."""
 
+import contextlib
 import errno
 import io
 import os
@@ -48,8 +49,10 @@ def hear_interrupts() -> None:
 
 def leave_at_once() -> NoReturn:
     """End now, without tearing down: XLA's threads were interrupted in mid-work, and ending them in order can crash."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # it is None where the caller closed it
+            with contextlib.suppress(OSError):  # its reader was interrupted too, and left
+                stream.flush()
     os._exit(INTERRUPTED)
 
 
@@ -60,6 +63,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot write τ shows ? in its place
     settle_libtpu()
     hear_interrupts()
+    stdout = sys.stdout
     try:
         status = app.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -72,8 +76,12 @@ def main() -> None:
         if error.hint:
             click.echo(f"  hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
+    except SystemExit as left:
+        # Where the reader of our output left, click wraps stdout to keep it quiet, and ends with 1: here the status of a bug.
+        sys.exit(left.code if sys.stdout is stdout else 0)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left; there is nobody to tell
+        if sys.stderr is not None:
+            sys.stderr.close()  # the reader of our output left; there is nobody to tell
         sys.exit(0)
     except OSError as error:
         if error.errno not in OF_THE_SYSTEM:

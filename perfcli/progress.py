@@ -45,8 +45,8 @@ class BarReporter:
 
 @contextmanager
 def progress_bars(quiet: bool, passing: bool = False) -> Iterator[Reporter]:
-    """A reporter of progress while inside; silent with `quiet` or when stderr is not a terminal. `passing` bars go when it ends."""
-    if quiet or not sys.stderr.isatty():
+    """A reporter of progress while inside; silent with `quiet` or when stderr is no terminal, or closed. `passing` bars go when it ends."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield silent
         return
     columns = (

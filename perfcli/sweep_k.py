@@ -5,7 +5,17 @@ from typing import Any
 
 import click
 
-from .options import draft_option, integers, json_option, out_option, print_json, quiet_option, target_option, weights_option
+from .options import (
+    draft_option,
+    integers,
+    json_option,
+    out_option,
+    print_json,
+    print_record,
+    quiet_option,
+    target_option,
+    weights_option,
+)
 
 
 @click.command("sweep-k", short_help="The main job: run, capture, fit, predict, check and report, in one run folder.")
@@ -152,6 +162,8 @@ def command(
         store = RunStore(out or _default_folder(spec.target))
     click.echo((describe_engine if spec.engine else describe)(spec, store.folder), err=True)
     if dry_run:
+        if as_json:
+            print_record(spec)
         return 0
     return _run(spec, store, resume, as_json, quiet)
 

@@ -16,6 +16,9 @@ Kinds = UInt8[np.ndarray, " _"]
 CHUNK_EVENTS = 1 << 15
 """Events decoded together."""
 
+MAX_PS = 1 << 62
+"""No capture lasts as long (53 days), and the sum of two such times still fits its column."""
+
 StatValue = int | float | str | bytes
 
 _ID, _OFFSET, _DURATION, _STATS = 1, 2, 3, 4
@@ -112,6 +115,8 @@ def _read_chunk(data: Bytes, extents: Extents, first: int, ids: Lengths, times: 
         owners.append(fields.messages[chosen])
         begins.append(fields.starts[chosen])
         finishes.append(begins[-1] + fields.values[chosen].view(np.int64))
+    if len(times) and not -MAX_PS < times.min() <= times.max() < MAX_PS:
+        raise ValueError("a time does not fit 62 bits")
     times[:, 1] += times[:, 0]
     begin = np.concatenate(begins)
     order = np.argsort(begin, kind="stable")

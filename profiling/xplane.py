@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from perfmodel.errors import InputError
 
-from .events import Stats, StatValue, read_events
+from .events import MAX_PS, Stats, StatValue, read_events
 from .intervals import Intervals, Lengths
 from .trace_files import MANGLED, read_whole
 from .wire import Bytes, buffer, split
@@ -184,9 +184,18 @@ def parse_space(data: bytes, file: str, progress: Callable[[float], object] = la
     )
     for plane, starts in opened:
         for line, start in zip(plane.lines, starts, strict=True):
-            line.times[:] += (start - origin_ns) * 1_000
+            if len(line):
+                _put(line, (start - origin_ns) * 1_000, file)
     warnings = tuple(_text(message) for message in (*space.errors, *space.warnings))
     return Space(file, tuple(plane for plane, _ in opened), warnings)
+
+
+def _put(line: Line, after_origin_ps: int, file: str) -> None:
+    """Set a line's times on the clock of the capture."""
+    if not -MAX_PS < int(line.times.min()) + after_origin_ps <= int(line.times.max()) + after_origin_ps < MAX_PS:
+        message = f"{file}: line {line.name[:80]!r} begins months away from the others: it is damaged, or on another clock"
+        raise InputError(message, "copy the file again; if that does not help, record anew")
+    line.times[:] += after_origin_ps
 
 
 def _plane(data: Bytes, start: int, end: int, progress: Callable[[int], object]) -> tuple[Plane, list[int]]:

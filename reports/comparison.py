@@ -29,7 +29,7 @@ from .evidence import all_findings, embed, gravest_first, named_records, placed
 from .inputs import PageInputs
 from .likeness import Fact, facts, likeness_table, refuse_unlike
 from .page import Content, subtitle, when
-from .pertoken import apart, lead, pairing_text, per_token_section
+from .pertoken import apart, drift_text, lead, pairing_text, per_token_section
 from .pertoken import sentence as per_token
 from .section import Section, Table, absent, shape_text
 from .validation import in_unit, parameter_text
@@ -178,8 +178,8 @@ def _task_table(found: Comparison) -> Table:
     headers = ("task", *(("shape",) if several else ()), "best K A", "best K B", "speedup A", "speedup B")
     return Table(
         key="tasks",
-        caption="Best K (num_speculative_tokens), gain over each side's own plain decoding, and predicted time per token, which "
-        f"compares the sides themselves. {pairing_text(list(found.tasks))}",
+        caption="Best K (num_speculative_tokens), gain over each side's own plain decoding, and predicted time per token"
+        f"{drift_text(found.tasks) or ', which compares the sides themselves'}. {pairing_text(list(found.tasks))}",
         headers=(*headers, "speedup B/A (95 %)", "time per token B/A (95 %)"),
         rows=rows,
         text_columns=(0, 1) if several else (0,),

@@ -5,6 +5,8 @@ machine, plain decoding of the same answers stands beside it: it should take bot
 machine's drift between the runs, which is taken out.
 """
 
+from collections.abc import Sequence
+
 from perfmodel.units import format_ratio, format_seconds
 
 from .difference import Difference, TaskDifference, Verdict
@@ -33,7 +35,8 @@ def per_token_section(tasks: tuple[TaskDifference, ...]) -> Section:
     rows = [row for one in known for row in _rows(one, several)]
     table = Table(
         key="pertoken",
-        caption=f"Time per token at each side's own best K. {pairing_text(known)}{_drift_text(known)}",
+        caption=f"Time per token at each side's own best K. {pairing_text(known)}"
+        f"{f' Predicted and measured are taken{drift_text(known)}.' if drift_text(known) else ''}",
         headers=("task", "", "K A", "K B", "A", "B", "B/A", "95 %"),
         rows=tuple(rows),
         text_columns=(0, 1),
@@ -41,12 +44,13 @@ def per_token_section(tasks: tuple[TaskDifference, ...]) -> Section:
     return Section("pertoken", title, figures=(per_token_figure(known, several),), tables=(table,))
 
 
-def _drift_text(tasks: list[TaskDifference]) -> str:
+def drift_text(tasks: Sequence[TaskDifference]) -> str:
+    """That the machine's drift is out of the ratios, where it is: ` over plain decoding, …`; empty where there is none."""
     if all(one.settled is None for one in tasks):
         return ""
     return (
-        " Predicted and measured are taken over plain decoding of the same side, which on one machine should take both equally "
-        "long: how far it does not is the machine's drift between the runs."
+        " over plain decoding of the same side, which on one machine should take both equally long (how far it does not is the "
+        "machine's drift between the runs)"
     )
 
 

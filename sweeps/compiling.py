@@ -217,8 +217,8 @@ def _failure(row: CompiledStep) -> Finding:
     where = f"{row.topology} {row.phase} K={row.block_size} batch {row.batch} context {row.context}"
     text = " ".join((row.failure or "").split())
     if "RESOURCE_EXHAUSTED" in text or "Ran out of memory" in text:
-        needed = re.search(r"\(?([\d.]+[KMGT])\)? exceeds available HBM \(?([\d.]+[KMGT])", text)
-        sizes = f": it needs {needed[1]}iB, {needed[2]}iB are there" if needed else ""
+        needed = re.search(r"\(?([\d.]+)([KMGT])\)? exceeds available HBM \(?([\d.]+)([KMGT])", text)
+        sizes = f": it needs {needed[1]} {needed[2]}iB, {needed[3]} {needed[4]}iB are there" if needed else ""
         return Finding(
             code="does-not-fit",
             severity="warning",

@@ -13,6 +13,7 @@ from decoding.config_shape import draft_of, target_of
 from decoding.drafter import AnyDraftConfig
 from decoding.hub import is_hub_id
 from decoding.pair import DRAFTS, TARGETS, Pair, find_config, load_pair, load_random_pair, unknown_name
+from decoding.tokenizer import id_in
 from perfmodel.errors import InputError
 from perfmodel.modelspec import load_model, names
 from perfmodel.records import Finding
@@ -82,7 +83,8 @@ def _target(name: str) -> TargetConfig:
 
 def _draft(name: str, target: str, target_config: TargetConfig) -> AnyDraftConfig:
     if _has_config(name, DRAFTS):
-        return draft_config(read_config(find_config(name, DRAFTS, "draft")))
+        mask_id = id_in(find_config(target, TARGETS, "target").parent) if _has_config(target, TARGETS) else None
+        return draft_config(read_config(find_config(name, DRAFTS, "draft")), mask_id)
     return draft_of(load_model(name, "draft"), target_config)
 
 

@@ -77,6 +77,7 @@ def test_other_drafters_are_refused(shared_data: Path, name: str, reason: str) -
 @pytest.mark.parametrize(
     ("key", "value"),
     [("attention_bias", True), ("use_sliding_window", True), ("sliding_window", 4096), ("layer_types", ["sliding_attention"] * 8),
+     ("layer_types", 5), ("layer_types", [[]]),
      ("hidden_act", "gelu"), ("rope_scaling", {"rope_type": "yarn"}), ("rope_scaling", "yarn"), ("num_experts", 8)],
 )  # fmt: skip
 def test_a_key_that_changes_the_result_is_named(key: str, value: object) -> None:
@@ -141,6 +142,7 @@ def test_windows_and_their_causal_rule(keys: dict, windows: tuple, causal: tuple
         ({"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True}, "sliding_window"),
         ({"layer_types": ["chunked_attention"] * 2}, "chunked_attention"),
         ({"layer_types": ["full_attention"]}, "1 layer_types for 2"),
+        ({"layer_types": 5}, "layer_types is 5, not a list"),
         ({"is_causal": True, "causal": False}, "more than once"),
         ({"use_aux_hidden_state": False}, "use_aux_hidden_state"),
         ({"attention_value_scale": -0.5}, "attention_value_scale"),

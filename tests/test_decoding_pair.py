@@ -110,9 +110,14 @@ def test_stop_tokens_come_from_the_generation_config_first(tmp_path, config, gen
     assert stop_tokens(tmp_path) == expected
 
 
-def test_a_damaged_generation_config_is_refused(tmp_path):
+TOO_DEEP = '{"a":' * 100_000
+
+
+@pytest.mark.parametrize("text", ["{", TOO_DEEP], ids=["cut off", "too deep"])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_a_damaged_config_is_refused(tmp_path, name, text):
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "generation_config.json").write_text("{")
+    (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match="not JSON"):
         stop_tokens(tmp_path)
 
@@ -138,9 +143,11 @@ def test_more_than_the_machine_has_is_named_before_it_is_asked_for():
     [
         ("tokenizer_config.json", "{", "not a JSON object"),
         ("tokenizer_config.json", "[]", "not a JSON object"),
+        pytest.param("tokenizer_config.json", TOO_DEEP, "not a JSON object", id="too deep"),
         ("chat_template.jinja", "{% for %}", "fails"),
         ("chat_template.jinja", "{{ 1 / 0 }}", "fails"),
         ("chat_template.jinja", "{{ messages[9].x.y }}", "fails"),
+        ("chat_template.jinja", "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "fails"),
     ],
 )
 def test_a_damaged_chat_template_is_refused(tmp_path, name, text, message):
@@ -149,7 +156,9 @@ def test_a_damaged_chat_template_is_refused(tmp_path, name, text, message):
         render_chat(tmp_path, [{"role": "user", "content": "hi"}])
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"weight_map": []}', '{"weight_map": {"a": []}}'])
+@pytest.mark.parametrize(
+    "text", ["{", "{}", '{"weight_map": []}', '{"weight_map": {"a": []}}', pytest.param(TOO_DEEP, id="too deep")]
+)
 def test_a_damaged_index_of_weights_is_refused(tmp_path, folders, text):
     shutil.copytree(folders[0], tmp_path / "target")
     (tmp_path / "target" / "model.safetensors.index.json").write_text(text)

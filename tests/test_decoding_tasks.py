@@ -94,6 +94,8 @@ def test_reads_arrays_gzip_blank_lines_and_a_byte_order_mark(tmp_path):
         ("a.jsonl.gz", b'{"prompt": "a"}', "not a gzip file"),
         ("a.jsonl.gz", gzip.compress(b'{"prompt": "a"}' * 50, mtime=0)[:-9], "damaged gzip"),
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt": "\xff"}', "line 2: not UTF-8"),
+        pytest.param("a.json", b"[" * 100_000, "cannot be read", id="too deep"),
+        pytest.param("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", "cannot be read", id="too many digits"),
     ],
 )
 def test_unreadable_files_are_refused_with_the_place(tmp_path, name, content, message):

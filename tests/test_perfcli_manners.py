@@ -95,12 +95,53 @@ def test_nothing_is_drawn_where_nobody_watches(log: Path) -> None:
     assert "\x1b" not in result.stderr
 
 
+def test_a_closed_stderr_is_nobody_watching(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(LINE)
+    done = subprocess.run(
+        f"{sys.executable} -m perfcli import {path} --json 2>&-",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("{")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["list", "hardware"], ["list", "hardware", "--json"]])
+def test_a_reader_who_leaves_is_no_bug(args: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(
+        [sys.executable, "-m", "perfcli", *args], stdout=theirs, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_no_color_means_no_colour() -> None:
     painted = perf(*PREDICT, FORCE_COLOR="1", TERM="xterm-256color").stdout
     plain = perf(*PREDICT, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1").stdout
     assert "\x1b[1;32m" in painted  # the best row, bold green
     assert "32m" not in plain
     assert "▸" in plain
+
+
+GONE = """
+import os, sys
+from perfcli.__main__ import leave_at_once
+sys.stdout.write("a line for nobody")
+os.close(1)
+sys.stderr = None
+leave_at_once()
+"""
+
+
+def test_ctrl_c_ends_quietly_where_nobody_listens_any_more() -> None:
+    done = subprocess.run([sys.executable, "-c", GONE], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 IGNORED = """

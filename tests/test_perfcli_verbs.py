@@ -152,3 +152,10 @@ def test_dry_run_says_what_would_run_and_writes_nothing(tmp_path: Path) -> None:
     assert result.returncode == 0
     assert "K = 1, 2, 4, 8" in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_dry_run_as_json_is_the_spec_of_the_run(tmp_path: Path) -> None:
+    result = perf("sweep-k", "--quick", "--dry-run", "--json", "--out", str(tmp_path / "run"))
+    assert result.returncode == 0
+    document = json.loads(result.stdout)
+    assert (document["schema"], document["target"], document["findings"]) == ("perf.runspec", "tiny", [])

@@ -1,9 +1,11 @@
 """The compiler's estimate as a source of step times: clocks, devices, calibration, the rule for K=1."""
 
 import math
+from pathlib import Path
 
 import pytest
 
+from perfmodel.codec import load
 from perfmodel.compiled import (
     CLOCKS,
     KNOWN,
@@ -99,6 +101,62 @@ def test_calibration_is_judged_on_points_it_has_not_seen():
     plain = [point.error_after for point in found.points if point.known.block_size == 1]
     assert plain == pytest.approx([0.5, 0.5])
     assert all(point.error_after < -0.2 for point in found.points if point.known.block_size == 16)
+
+
+RECORD = Path(__file__).resolve().parent.parent / "docs/records/tpu-compiled/compiled.json"
+
+
+def test_the_page_for_a_tpu_vm_shows_the_recorded_matrix():
+    """Every figure of its two tables is the record's: floor, estimate, share and memory by chip; estimate and share by pair."""
+    loops = [row for row in load(RECORD, CompiledSet).rows if row.phase == "loop"]
+    lines = (RECORD.parent.parent.parent / "tpu-vm.md").read_text().splitlines()
+    tables = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    chips = [cells for cells in tables if cells[0].startswith("TPU v")]
+    first = [row for row in loops if (row.target, row.batch, row.num_devices) == ("qwen3-4b", 1, 1)]
+    for cells, row in zip(chips, first, strict=True):
+        assert cells[0].split(",")[0].split(" ")[1] == row.hardware.removeprefix("tpu-")
+        assert cells[1:] == [
+            f"{row.floor_s * 1e3:.2f} ms", f"{row.estimated_s * 1e3:.2f} ms", f"{row.floor_share:.0%}".replace("%", " %"),
+            f"{row.needed_bytes / 1e9:.1f} GB",
+        ]  # fmt: skip
+    header = next(cells for cells in tables if cells[0] == "pair, batch")
+    pairs = tables[tables.index(header) + 1 :][: len({(row.target, row.batch) for row in loops})]
+    shown = 0
+    for cells in pairs:
+        target, batch = cells[0].split(", ")
+        for topology, cell in zip(header[1:], cells[1:], strict=True):
+            rows = [r for r in loops if (r.target, r.batch) == (target, int(batch)) and short(r.topology) == topology]
+            assert cell == (shown_as(rows[0]) if rows else "–"), (target, batch, topology)
+            shown += len(rows)
+    assert shown == len(loops)
+
+
+def short(topology):
+    return topology.removesuffix(":1x1x1").removesuffix(":1x1")
+
+
+def shown_as(row):
+    if row.failure is not None:
+        return "does not fit" if "RESOURCE_EXHAUSTED" in row.failure else "refused"
+    return f"{row.estimated_s * 1e3:.2f}, {row.floor_share:.0%}".replace("%", " %")
+
+
+def test_the_documented_calibration_is_the_recorded_one():
+    found = calibrate(load(RECORD, CompiledSet).rows)
+    text = (RECORD.parent.parent.parent / "model.md").read_text()
+    table = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith(("| v5p,", "| v4,"))}
+    for point in found.points:
+        name = (
+            f"{point.known.hardware.removeprefix('tpu-')}, {'plain decoding' if point.known.block_size == 1 else 'DFlash step'}"
+        )
+        assert f"| {point.estimated_s * 1e3:.1f} ms" in table[name]
+        assert table[name].endswith(f"| {signed(point.error_before)} | {signed(point.error_after)} |")
+    assert f"| mean | | | {found.error_before:.0%} | {found.error_after:.0%} |".replace("%", " %") in text
+    assert f"{found.factor_of('tpu-v5p'):.2f} on v5p, {found.factor_of('tpu-v4'):.2f} on v4, {found.factor:.2f} where" in text
+
+
+def signed(share):
+    return f"{share:+.0%}".replace("%", " %").replace("-", "−")
 
 
 def test_one_known_point_calibrates_nothing():

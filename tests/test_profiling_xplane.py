@@ -39,6 +39,20 @@ def test_absolute_times_do_not_overflow():
     assert late.planes[0].lines[0].times.tolist() == [[1_000_000, 3_000_000]]
 
 
+def test_an_empty_line_needs_no_clock():
+    empty = space_bytes(SpacePlane("/host:metadata").line("nothing"), timestamp_ns=0)
+    late = space_bytes(SpacePlane("/host:CPU").line("python", ("a", 1, 2)))
+    assert parse_space(empty + late, "made").planes[1].lines[0].times.tolist() == [[1_000_000, 3_000_000]]
+
+
+def test_times_that_no_column_holds_are_refused():
+    plane = SpacePlane("/host:CPU").line("python", ("a", 1, 2))
+    with pytest.raises(InputError, match="'python' begins months away"):
+        parse_space(space_bytes(plane, timestamp_ns=0) + space_bytes(plane), "made")
+    with pytest.raises(InputError, match="not a whole XSpace"):  # 5e12 us are 58 days
+        parse_space(space_bytes(SpacePlane("/host:CPU").line("python", ("a", 5e12, 5e12))), "made")
+
+
 def test_progress_is_the_share_of_the_bytes_that_is_read():
     plane = SpacePlane("/host:CPU").line("a", *[("x", n, 1) for n in range(99)]).line("b", ("y", 1, 2))
     told: list[float] = []

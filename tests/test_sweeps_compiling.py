@@ -114,6 +114,28 @@ def test_phases_of_a_step_one_by_one(own_cache, monkeypatch):
     assert compiling.TOLERANCES == (0.05, 0.10, 0.25)
 
 
+def test_what_does_not_fit_is_a_finding_with_both_sizes(monkeypatch):
+    import sweeps.compiling as compiling
+
+    text = (
+        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (17.39G) exceeds available HBM"
+        " (15.75G)."
+    )
+    pair = load_model("qwen3-8b"), load_model("qwen3-8b-dflash-b16")
+    wanted = points(("tpu-v5e",), *pair, ("loop",), (16,), (1,), (1024,))
+
+    def compile_none(programs, jobs, done):
+        done(0, CompiledProgram(wanted[0].topology, "TPU v5 lite", 1, {}, was_cached=False, failure=text))
+
+    monkeypatch.setattr(compiling, "compile_many", compile_none)
+    found = compile_table(wanted)
+    assert not found.rows[0].fits
+    (finding,) = [each for each in found.findings if each.severity == "warning"]
+    assert finding.code == "does-not-fit"
+    assert "it needs 17.39 GiB, 15.75 GiB are there" in finding.message
+    assert finding.where == "v5e:1x1 loop K=16 batch 1 context 1024"
+
+
 def test_a_drafter_with_a_vocabulary_of_its_own_is_known_by_its_shapes_alone():
     """Its map of token ids is checked, which nothing abstract can be."""
     import jax

@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 from decoding_pairs import DRAFT
 
+from decoding.config_draft import DraftConfig
 from decoding.config_shape import draft_of, target_of
+from decoding.pair import ASSETS
 from perfcli.capture import command
 from perfmodel.errors import InputError
 from perfmodel.modelspec import load_model
@@ -42,6 +44,15 @@ def test_random_weights_need_only_configs(configs: tuple[str, str]) -> None:
     assert max(max(prompt) for prompt in prompts) < 61
     assert prompts == random_prompts("math", pair, 3)
     assert prompts != random_prompts("code", pair, 3)
+
+
+def test_a_mask_token_in_words_is_looked_up_for_random_weights_too(tmp_path: Path) -> None:
+    document = json.loads((ASSETS / "tiny-dflash" / "config.json").read_text())
+    document["dflash_config"] = {"mask_token": "<|mask|>", "target_layer_ids": [1, 2, 3]}
+    (tmp_path / "draft.json").write_text(json.dumps(document))
+    config = open_pair("tiny", str(tmp_path / "draft.json"), "float32", "random").draft_config
+    assert isinstance(config, DraftConfig)
+    assert config.mask_token_id == 3
 
 
 def test_a_checkpoint_is_demanded_where_weights_are_not_random(configs: tuple[str, str]) -> None:
