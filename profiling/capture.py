@@ -104,6 +104,8 @@ class Capture:
         try:
             jax.profiler.stop_trace()
         except jax.errors.JaxRuntimeError as error:
+            for path in self.run_folder.glob("*.xplane.pb"):
+                path.unlink()  # what there is of it: it would be taken for a capture
             raise PerfError(
                 f"the capture could not be written: {str(error).partition(chr(10))[0]}",
                 "check the folder and the free space, then repeat",

@@ -104,8 +104,8 @@ class TimeDifference:
 
 
 def ratio(a: KRow, b: KRow) -> Difference | None:
-    """Speedup of B over that of A; None where either has no speedup."""
-    if not a.speedup or not b.speedup:
+    """Speedup of B over that of A; None where either has none, or one that cannot be."""
+    if a.speedup is None or b.speedup is None or min(a.speedup, b.speedup) <= 0:
         return None
     value = b.speedup / a.speedup
     ends = (a.speedup_low, a.speedup_high, b.speedup_low, b.speedup_high)

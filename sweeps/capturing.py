@@ -15,7 +15,7 @@ from typing import Any
 from decoding.loop import Decoder, Generation, generate, no_span, required_capacity
 from decoding.pair import Pair
 from perfmodel.codec import read_json
-from perfmodel.errors import InputError
+from perfmodel.errors import InputError, PerfError
 from perfmodel.records import Finding
 from profiling.capture import MAX_STEPS, capture
 from profiling.extract import extract
@@ -108,10 +108,24 @@ def decode_prompts(
     findings: tuple[Finding, ...] = ()
     if xplane is not None:
         progress(1.0, "the profiler's own cost")
-        overhead = measure_overhead(decoder, prompts[:batch], max_new_tokens)
-        findings = (*_problems(xplane, len(answers[0].step_wall_s)), *overhead_findings(overhead))
+        findings = _problems(xplane, len(answers[0].step_wall_s))
+        try:
+            overhead = measure_overhead(decoder, prompts[:batch], max_new_tokens)
+            findings += overhead_findings(overhead)
+        except (PerfError, OSError) as error:  # the capture itself is whole
+            findings += (_unmeasured(error),)
     progress(1.0, "")
     return Recording(tuple(answers), xplane, times.lower_s, times.compile_s, warmup_s, profiler_s, overhead, findings)
+
+
+def _unmeasured(error: Exception) -> Finding:
+    return Finding(
+        code="profiler-overhead-unknown",
+        severity="info",
+        message=f"what recording adds to a step was not measured: {error}",
+        hint="free some space for temporary files, or name another folder for them in TMPDIR",
+        where="decoding",
+    )
 
 
 def measure_overhead(decoder: Decoder, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Overhead | None:

@@ -9,7 +9,7 @@ from record_examples import example
 
 from perfmodel import codec
 from perfmodel.errors import InputError
-from perfmodel.records import Hardware, Peak, TimingPoint
+from perfmodel.records import AcceptanceProfile, Hardware, Peak, TimingPoint
 
 CHIP = Hardware(
     name="chip",
@@ -127,6 +127,13 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         codec.write_atomic(tmp_path, b"x")
+
+
+@pytest.mark.parametrize("num_committed", [-1, 0])
+def test_a_step_that_commits_nothing_is_a_damaged_file(num_committed: int) -> None:
+    document = codec.to_document(example(AcceptanceProfile))
+    with pytest.raises(InputError, match="committed"):
+        codec.from_document(document | {"committed": [[3, num_committed]]}, "here")
 
 
 def test_absent_knowledge_is_null_never_nan() -> None:

@@ -39,7 +39,7 @@ def test_formats(function: object, value: float | None, text: str) -> None:
 
 
 def test_a_column_that_names_its_unit_shows_numbers_alone() -> None:
-    assert units.format_in("ms", 0.01655) == "16.6"
+    assert units.format_in("ms", 0.01658) == "16.6"
     assert units.format_in("GB", 9.488e9) == "9.49"
     assert units.format_in("Mcycles", 123.45e6) == "123"
     assert units.format_in("ms", None) == "–"

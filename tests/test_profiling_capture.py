@@ -1,4 +1,6 @@
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -129,6 +131,29 @@ def test_a_capture_without_exactly_one_file_is_not_trusted(tmp_path):
         (recording.run_folder / f"{host}.xplane.pb").write_bytes(b"x")
     with pytest.raises(UntrustedError, match="left 2"):
         _ = recording.xplane
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+import jax
+from perfmodel.errors import PerfError
+from profiling.capture import capture
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))
+try:
+    with capture(Path(sys.argv[1]), "full"):
+        jax.numpy.ones(3).sum().block_until_ready()
+except PerfError as error:
+    print(error.message)
+"""
+
+
+def test_a_disk_that_is_full_leaves_no_part_of_a_capture(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("the capture could not be written"), done.stderr
+    assert not list(tmp_path.rglob("*.xplane.pb"))
 
 
 def test_an_error_in_the_loop_ends_the_recording(tmp_path):

@@ -54,6 +54,7 @@ def test_a_ratio_of_speedups_adds_relative_errors_in_squares():
     unknown = ratio(a, msgspec.structs.replace(b, speedup_low=None))
     assert (unknown.value, unknown.low, unknown.verdict(1.0)) == (pytest.approx(2.0), None, "unknown")
     assert ratio(a, msgspec.structs.replace(b, speedup=None)) is None
+    assert ratio(msgspec.structs.replace(a, speedup=-1.0), b) is None  # a damaged file
 
 
 def test_a_difference_of_tau_resamples_both_sides():

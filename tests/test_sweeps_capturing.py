@@ -1,3 +1,5 @@
+import tempfile
+
 import pytest
 from decoding_pairs import small_pair
 
@@ -64,6 +66,14 @@ def test_the_profiler_s_cost_is_measured_on_the_same_steps_with_and_without_it(p
     turns.clear()
     capturing.measure_overhead(decoder, PROMPTS[:1], 30)
     assert [recorded for recorded, *_ in turns] == [False, True]
+
+
+def test_a_capture_is_kept_where_its_own_cost_cannot_be_measured(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    recording = decode_prompts(pair, PROMPTS[:1], 1, 1, 8, (tmp_path, "kept"))
+    assert extract(recording.xplane, expected_steps=7).steps == 7
+    assert recording.overhead is None
+    assert [finding.code for finding in recording.findings] == ["profiler-overhead-unknown"]
 
 
 def test_answers_without_steps_say_nothing_of_the_profiler(pair, tmp_path):

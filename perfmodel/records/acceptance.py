@@ -1,11 +1,17 @@
 """What a drafter's proposals were worth: committed tokens per step, per answer."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from .base import Finding, Record
 
 Drafting = Literal["block", "sequential"]
 """All drafts in one pass (DFlash), or one after the other, each fed its own guess (EAGLE, a small model)."""
+
+
+NumCommitted = Annotated[int, msgspec.Meta(ge=1)]
+"""Tokens that one step committed: the bonus at least. A file that says otherwise is refused when it is read."""
 
 
 class AcceptanceProfile(Record):
@@ -30,7 +36,7 @@ class AcceptanceProfile(Record):
     block_size: int
     survival: tuple[float, ...]
     at_risk: tuple[float | None, ...]
-    committed: tuple[tuple[int, ...], ...] = ()
+    committed: tuple[tuple[NumCommitted, ...], ...] = ()
     last_step_cut: tuple[bool, ...] = ()
     num_steps: int | None = None
     num_prompts: int | None = None
