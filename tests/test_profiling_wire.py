@@ -8,6 +8,7 @@ from profiling.wire import buffer, read_fields, read_varints, split
 from profiling.xplane_schema import message_types
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
+TIME = st.integers(-(2**62) + 1, 2**62 - 1)  # 53 days in ps; what is longer is refused, since sums of it would not fit
 STAT = st.one_of(
     st.tuples(st.just("double_value"), st.floats(allow_nan=False)),
     st.tuples(st.just("uint64_value"), st.integers(0, 2**64 - 1)),
@@ -16,7 +17,7 @@ STAT = st.one_of(
     st.tuples(st.just("bytes_value"), st.binary(max_size=6)),
     st.tuples(st.just("ref_value"), st.integers(0, 300)),
 )
-EVENT = st.tuples(INT64, INT64, INT64, st.lists(st.tuples(st.integers(0, 300), STAT), max_size=4))
+EVENT = st.tuples(INT64, TIME, TIME, st.lists(st.tuples(st.integers(0, 300), STAT), max_size=4))
 NAMES = {key: f"name {key}" for key in range(301)}
 
 
@@ -38,8 +39,7 @@ def test_bulk_decoding_gives_back_what_the_protobuf_library_wrote(written):
     messages = [encode(event) for event in written]
     ends = np.cumsum([0, *map(len, messages)])
     events = read_events(buffer(messages), np.stack((ends[:-1], ends[1:]), axis=1))
-    # An end is start plus length, in 64 bits as the file counts them.
-    expected_times = [(offset, np.int64((offset + duration + 2**63) % 2**64 - 2**63)) for _, offset, duration, _ in written]
+    expected_times = [(offset, offset + duration) for _, offset, duration, _ in written]
     assert list(zip(events.ids.tolist(), map(tuple, events.times.tolist()), strict=True)) == [
         (event[0], times) for event, times in zip(written, expected_times, strict=True)
     ]
@@ -47,6 +47,13 @@ def test_bulk_decoding_gives_back_what_the_protobuf_library_wrote(written):
     stats = events.stats
     found = [(int(stats.owners[at]), int(stats.ids[at]), stats.decode(at, NAMES)) for at in range(len(stats.ids))]
     assert found == expected
+
+
+@pytest.mark.parametrize("time", [2**62, -(2**62), 2**63 - 1, -(2**63)])
+def test_a_time_of_more_than_62_bits_is_refused(time):
+    message = encode((1, 0, time, []))
+    with pytest.raises(ValueError, match="62 bits"):
+        read_events(buffer([message]), np.array([[0, len(message)]]))
 
 
 @given(st.lists(EVENT, min_size=1, max_size=4), st.data())
